@@ -1,0 +1,184 @@
+// The C++ API of the Quire engine: one process, one model, many requests.
+//
+//   auto engine = quire::Engine::open({.model_path = "model.gguf"});
+//   auto stream = (*engine)->submit({.prompt_token_ids = ids, .sampling = {.max_tokens = 32}});
+//   while (auto event = stream->next()) { std::cout << event->text; }
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quire/error.h"
+
+namespace quire {
+
+// How the next token is chosen. Filters apply in this order: logit bias, penalties, min_tokens, temperature,
+// top_k, typical_p, top_p, min_p. Defaults switch everything off: temperature 0 is greedy.
+struct SamplingParams {
+  int max_tokens = 256;      // >= 0; 0 computes the prompt only
+  int min_tokens = 0;        // end-of-sequence and stop tokens are impossible before that many tokens
+  float temperature = 0.0f;  // [0, 100]; 0 = greedy (ties: lowest id)
+  int top_k = 0;             // >= 0; 0 = all
+  float top_p = 1.0f;        // (0, 1]; smallest set whose probability reaches it (Holtzman et al. 2020)
+  float min_p = 0.0f;        // [0, 1]; relative to the most probable token (Nguyen et al. 2024)
+  float typical_p = 1.0f;    // (0, 1]; locally typical sampling (Meister et al. 2023)
+  float repetition_penalty = 1.0f;                    // (0, 10]; over prompt and output (Keskar et al. 2019)
+  float presence_penalty = 0.0f;                      // [-2, 2]; once per token that the output holds
+  float frequency_penalty = 0.0f;                     // [-2, 2]; per occurrence in the output
+  std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to its logit, [-100, 100]
+  std::optional<uint64_t> seed;                       // absent: drawn from the system
+  std::vector<std::string> stop;  // at most 16, none empty; the text ends before the first that appears
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+  std::optional<int> logprobs;  // 0…20: log-probability of each chosen token, and of that many best
+};
+
+struct Request {
+  std::vector<int32_t> prompt_token_ids;  // at least one
+  SamplingParams sampling;
+  // 0…100: for every prompt position the log-sum-exp and that many best next tokens (PromptPosition).
+  std::optional<int> prompt_logprobs;
+  // At most this many prompt tokens in one step; 0 = the engine's choice. Results do not depend on it.
+  int prefill_chunk_tokens = 0;
+};
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0;  // natural logarithm, of the unmodified distribution
+};
+
+// What the model says after one prompt token.
+struct PromptPosition {
+  double logsumexp = 0;              // of the logits
+  std::optional<TokenLogprob> next;  // the token that really follows; absent at the last position
+  std::vector<TokenLogprob> top;     // best first
+};
+
+enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
+[[nodiscard]] const char* finish_reason_name(FinishReason reason);  // "stop", "length", …
+
+// One step of an answer. Every stream ends with exactly one event whose finish is not kNone.
+struct TokenEvent {
+  std::optional<int32_t> token_id;  // absent in events that only end the stream or carry prompt positions
+  std::string text;                 // whole code points that became certain; may be empty
+  std::optional<TokenLogprob> logprob;
+  std::vector<TokenLogprob> top_logprobs;
+  std::vector<PromptPosition> prompt_positions;  // of one prefill chunk, in order
+  FinishReason finish = FinishReason::kNone;
+  std::optional<Error> error;  // with kError
+};
+
+struct Usage {
+  int prompt_tokens = 0;
+  int cached_tokens = 0;  // prompt tokens whose K and V came from the cache
+  int completion_tokens = 0;
+};
+
+// Times of one request, in milliseconds since submit().
+struct RequestTimings {
+  double queue_ms = 0;  // until its first step began
+  double ttft_ms = 0;   // until its first token
+  double total_ms = 0;
+  double prefill_tokens_per_s = 0;  // computed (not cached) prompt tokens per second of prefill
+  double decode_tokens_per_s = 0;   // tokens after the first per second
+};
+
+// What a request holds, or held at its end.
+struct RequestKv {
+  int block_tokens = 0;
+  int blocks_used = 0;  // over all layer groups
+  int tokens_used = 0;
+};
+
+struct RequestSummary {
+  Usage usage;
+  RequestTimings timings;
+  RequestKv kv;
+};
+
+// The answer to one request. One thread reads it; destroying it cancels what still runs.
+class TokenStream {
+ public:
+  struct State;
+  explicit TokenStream(std::shared_ptr<State> state);
+  TokenStream(TokenStream&&) noexcept;
+  TokenStream& operator=(TokenStream&&) noexcept;
+  ~TokenStream();
+
+  // Sleeps until there is an event; nullopt after the final one.
+  std::optional<TokenEvent> next();
+  // Any thread. The stream then ends with kCancelled; its blocks are back within one step.
+  void cancel();
+  // Complete after the final event.
+  [[nodiscard]] RequestSummary summary() const;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct EngineOptions {
+  std::string model_path;       // a GGUF file (the first, when split)
+  int threads = 0;              // 0 = every usable CPU
+  std::string isa;              // "" = the best of this machine; else a name of `quire info --isas`
+  std::string kv_type = "f16";  // f32, f16
+  bool exact = false;           // float32 activations and arithmetic throughout
+  int context_length = 0;       // 0 = what the model was made for; bounds prompt + output of one request
+  uint64_t kv_bytes =
+      0;  // size of the block pools; 0 = one request of context_length, at most a quarter of memory
+  int inbox_requests_max = 256;  // requests that may wait; beyond it submit() is refused with kOverloaded
+  int step_tokens_max = 512;     // most tokens in one step
+};
+
+struct PoolStats {  // blocks of one layer group
+  int total = 0, free = 0, open = 0, pinned = 0, idle = 0;
+  uint64_t block_bytes = 0;
+};
+
+struct EngineStats {
+  int running = 0;
+  int waiting = 0;
+  uint64_t steps = 0;
+  std::vector<PoolStats> pools;
+};
+
+// Facts about the loaded model.
+struct ModelInfo {
+  std::string architecture;
+  std::string name;
+  int vocab_size = 0;
+  int context_length = 0;  // limit in force
+  int layers = 0;
+  uint64_t weight_bytes = 0;  // packed
+  uint64_t kv_bytes_per_token = 0;
+  std::string kv_type;
+  std::string isa;
+  int threads = 0;
+  double load_ms = 0;  // time that open() took
+};
+
+class Tokenizer;
+class ChatTemplate;
+
+// Thread-safe. Owns the engine thread, the thread pool, the weights and the KV pools.
+class Engine {
+ public:
+  // Errors name the option or the field of the file.
+  static Result<std::unique_ptr<Engine>> open(EngineOptions options);
+  virtual ~Engine() = default;
+
+  // Errors: kInvalidArgument (field named), kResourceExhausted (it can never fit; with the numbers),
+  // kOverloaded (the inbox is full).
+  virtual Result<TokenStream> submit(Request request) = 0;
+
+  [[nodiscard]] virtual EngineStats stats() const = 0;  // never waits for a step
+  [[nodiscard]] virtual const ModelInfo& model() const = 0;
+  [[nodiscard]] virtual const Tokenizer& tokenizer() const = 0;
+  [[nodiscard]] virtual const ChatTemplate* chat_template() const = 0;  // nullptr: the file has none
+};
+
+}  // namespace quire

@@ -1,0 +1,113 @@
+// Paged attention: softmax(q·K) V over blocks, through the block table.
+//
+// The layout of one (block, layer, KV head) slice for f32 and f16, tiles of 16 tokens (a block shorter than
+// 16 is one padded tile):
+//   K [tile][key_dim][16 tokens], then V [token][value_dim].
+// A layer's slice of a block holds its KV heads one after another; a block holds its group's layers one after
+// another. docs/formats/kv_block.md draws it.
+//
+// Order of operations (the determinism duty): the past is cut in spans of 256 tokens at absolute positions. A
+// span yields (max, sum, out[value_dim]) from its visible tokens; spans are merged in ascending order by one
+// formula, whoever computed them. Nothing depends on which other rows, threads or blocks there are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/kv_geometry.h"
+
+namespace quire {
+
+inline constexpr int kSpanTokens = 256;
+inline constexpr int kKeyTile = 16;
+
+// Bytes of one KV head's slice of one block of one layer; a multiple of 64.
+[[nodiscard]] size_t kv_head_bytes(KvType type, int block_tokens, int key_dim, int value_dim);
+
+// One layer of one layer group, as the kernels address it:
+// slice(block, kv_head) = base + block * block_stride + kv_head * head_stride.
+struct KvLayerView {
+  std::byte* base = nullptr;
+  size_t block_stride = 0;
+  size_t head_stride = 0;
+  int block_tokens = 0;
+  int kv_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  KvType type = KvType::kF16;
+
+  [[nodiscard]] std::byte* slice(BlockId block, int kv_head) const {
+    return base + static_cast<size_t>(block.value) * block_stride +
+           static_cast<size_t>(kv_head) * head_stride;
+  }
+};
+
+// What is the same for all sequences in one layer.
+struct AttentionLayer {
+  KvLayerView kv;
+  int heads = 0;   // query heads; a multiple of kv.kv_heads
+  int window = 0;  // 0 = all; else position p sees p - window + 1 … p
+  float score_scale = 1;
+  float score_softcap = 0;  // 0 = none
+};
+
+// One sequence's query rows in this step, and where the answer goes.
+struct AttentionSequence {
+  std::span<const BlockId> blocks;  // block table of this layer group
+  Position first_position = 0;
+  int rows = 0;
+  int row_begin = 0;  // of the step's q and out arrays
+};
+
+// A part of the work that one thread does in one go: some rows of one sequence for one KV head (its query
+// heads folded in), over spans [span_begin, span_end). When that is not all that the rows see, the partial
+// results go to the scratch slots from `partial_slot` on and are merged after a barrier.
+struct AttentionItem {
+  int sequence = 0;
+  int kv_head = 0;
+  int row_begin = 0, row_end = 0;    // within the sequence
+  int span_begin = 0, span_end = 0;  // absolute spans of 256 tokens
+  int partial_slot = -1;             // -1: complete, written straight to out
+};
+
+// How the work of one layer group is shared in one step; the same for all its layers. Bits do not depend on
+// it.
+struct AttentionPlan {
+  std::vector<AttentionSequence> sequences;
+  std::vector<std::vector<AttentionItem>> items;  // [thread]
+  std::vector<std::vector<AttentionItem>>
+      merges;             // [thread]: rows whose partials [span_begin, span_end) are merged
+  int partial_slots = 0;  // scratch that the plan needs, in units of one (row, head)
+};
+
+[[nodiscard]] AttentionPlan plan_attention(std::vector<AttentionSequence> sequences, int heads, int kv_heads,
+                                           int window, int threads);
+
+// Floats of scratch that `plan` needs for partial results.
+[[nodiscard]] size_t attention_partial_floats(const AttentionPlan& plan, int value_dim);
+
+// q: [row, heads * key_dim] after RoPE, unscaled; out: [row, heads * value_dim]; partials as above.
+struct AttentionBuffers {
+  const float* q = nullptr;
+  size_t q_stride = 0;
+  float* out = nullptr;
+  size_t out_stride = 0;
+  float* partials = nullptr;
+};
+
+struct AttentionKernels {
+  // Encodes one token's K and V of one KV head into its block: once, never again.
+  void (*write_kv)(const KvLayerView& kv, BlockId block, int slot, int kv_head, const float* key,
+                   const float* value);
+  // Does thread `thread`'s items. All K and V that the rows see are written before (a barrier lies between).
+  void (*attend)(const AttentionLayer& layer, const AttentionPlan& plan, int thread,
+                 const AttentionBuffers& buffers);
+  // Merges partials; needs a barrier after attend. Nothing to do when plan.merges[thread] is empty.
+  void (*merge)(const AttentionLayer& layer, const AttentionPlan& plan, int thread,
+                const AttentionBuffers& buffers);
+};
+
+}  // namespace quire

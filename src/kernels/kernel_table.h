@@ -1,0 +1,93 @@
+// The kernels of one instruction set, chosen once at start. Upper floors see only this header,
+// packed_matrix.h and attention.h.
+//
+// The determinism duty: every output element depends on its own row and its own weights only, in one order of
+// operations that is the same for 1 row and for 512, for any share of panels and on any thread. All ISAs
+// follow the same order with the same fused multiply-adds, so they agree bit for bit; the scalar table is the
+// reference.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/model_spec.h"
+#include "kernels/attention.h"
+#include "kernels/packed_matrix.h"
+
+namespace quire {
+
+// Activations [row, in], each group of 32 inputs with one scale: x ≈ scale * code, code in [-127, 127].
+// A view of the model's scratch memory. Every array is 64-byte aligned.
+struct QuantizedRows {
+  int rows = 0;
+  int in = 0;               // padded with zero codes to a multiple of 32
+  int8_t* codes = nullptr;  // [row, in]
+  float* scales = nullptr;  // [row, in / 32]
+  int32_t* sums = nullptr;  // [row, in / 16]: sum of 16 codes
+};
+
+// Float activations [row, stride] of which `in` count.
+struct FloatRows {
+  int rows = 0;
+  int in = 0;
+  size_t stride = 0;
+  const float* values = nullptr;
+};
+
+// Where a product goes: out[row * stride + output].
+struct ProductRows {
+  float* values = nullptr;
+  size_t stride = 0;
+};
+
+struct KernelTable {
+  std::string_view name;
+
+  // y = W x with int8 activations, for panels [panel_begin, panel_end) and all rows of x.
+  // Per output, groups of 32 inputs ascending: acc = fma(float(dot_g), w_scale_g * a_scale_g, acc), then, for
+  // types with a minimum, acc = fma(w_min_g, a_scale_g * float(sum_g), acc). Types with sub-groups of 16 do
+  // both halves in order. `scratch`: at least matmul_scratch_bytes(in) bytes of the calling thread's own,
+  // 64-byte aligned.
+  void (*matmul)(const PackedMatrix& w, const QuantizedRows& x, int panel_begin, int panel_end, ProductRows y,
+                 std::byte* scratch);
+
+  // The same with float32 activations (the exact mode, and float weights): acc = fma(w_k, x_k, acc), k
+  // ascending.
+  void (*matmul_float)(const PackedMatrix& w, const FloatRows& x, int panel_begin, int panel_end,
+                       ProductRows y, std::byte* scratch);
+
+  // One row of W as float32 (embedding look-up); destination: [in].
+  void (*unpack_row)(const PackedMatrix& w, int row, float* destination);
+
+  // Quantises row `row` of x into q. scale = absmax / 127, codes rounded to nearest even.
+  void (*quantize_row)(const float* x, int row, const QuantizedRows& q);
+
+  // y = x / sqrt(mean(x²) + epsilon) * w over n values; w may be nullptr (all ones). x == y is allowed.
+  void (*rms_norm)(const float* x, const float* w, float epsilon, int n, float* y);
+
+  // y += x over n values.
+  void (*add)(const float* x, int n, float* y);
+
+  // Rotates the first `dims` values of one head in place; cos, sin: [dims / 2] from rope_angles().
+  void (*rope)(RopeSpec::Pairing pairing, int dims, const float* cos, const float* sin, float* head);
+
+  // y = activation(gate) * up over n values; y may be gate.
+  void (*gated)(Activation activation, const float* gate, const float* up, int n, float* y);
+
+  // x = cap * tanh(x / cap) over n values.
+  void (*softcap)(float cap, int n, float* x);
+
+  // Paged attention; see attention.h.
+  AttentionKernels attention;
+};
+
+[[nodiscard]] size_t matmul_scratch_bytes(int in);
+
+// The tables that this build holds and this processor can run, slowest first. "scalar" is always there.
+[[nodiscard]] std::span<const KernelTable* const> available_kernels();
+// nullptr when `name` is unknown or cannot run here; "" = the best.
+[[nodiscard]] const KernelTable* find_kernels(std::string_view name);
+
+}  // namespace quire
