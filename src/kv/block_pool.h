@@ -1,0 +1,108 @@
+// Who owns which block of one layer group. Bookkeeping only: the bytes live in KvStore.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "core/ids.h"
+
+namespace quire {
+
+class BlockPool;
+
+// The one writer of a block that is not full yet. Move-only; giving it up frees the block.
+class OpenBlock {
+ public:
+  OpenBlock() = default;
+  OpenBlock(OpenBlock&& other) noexcept;
+  OpenBlock& operator=(OpenBlock&& other) noexcept;
+  ~OpenBlock();
+
+  [[nodiscard]] BlockId id() const { return id_; }
+  [[nodiscard]] explicit operator bool() const { return pool_ != nullptr; }
+
+ private:
+  friend class BlockPool;
+  OpenBlock(BlockPool* pool, BlockId id) : pool_(pool), id_(id) {}
+  BlockPool* pool_ = nullptr;
+  BlockId id_ = kNoBlock;
+};
+
+// A pin on a full, immutable block. Copies share it; the last one lets the block go idle (when somebody may
+// serve it again: see BlockPool::set_cached) or free.
+class SealedBlock {
+ public:
+  SealedBlock() = default;
+  SealedBlock(const SealedBlock& other);
+  SealedBlock(SealedBlock&& other) noexcept;
+  SealedBlock& operator=(SealedBlock other) noexcept;
+  ~SealedBlock();
+
+  [[nodiscard]] BlockId id() const { return id_; }
+  [[nodiscard]] explicit operator bool() const { return pool_ != nullptr; }
+
+ private:
+  friend class BlockPool;
+  SealedBlock(BlockPool* pool, BlockId id) : pool_(pool), id_(id) {}
+  BlockPool* pool_ = nullptr;
+  BlockId id_ = kNoBlock;
+};
+
+// The frames of one layer group and their states: free, open, pinned, idle.
+//
+// Owned by the engine; the engine thread only. Invariants (audit() checks them): (1) free + open + pinned +
+// idle = total; (2) a block is in exactly one state and on exactly the list of that state; (3) an open block
+// has one OpenBlock, a pinned one as many SealedBlocks as its pin count; (4) idle blocks are cached ones
+// without pins, in order of their release. Every operation is O(1) but audit().
+class BlockPool {
+ public:
+  explicit BlockPool(int block_count);
+  ~BlockPool();  // CHECKs that nothing is open or pinned
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  // A free block as an open one; nullopt when none is free (the caller may evict idle ones).
+  [[nodiscard]] std::optional<OpenBlock> lease();
+  // open → pinned, with one pin.
+  [[nodiscard]] SealedBlock seal(OpenBlock block);
+  // pinned n → n + 1, or idle → pinned 1. The block is sealed.
+  [[nodiscard]] SealedBlock pin(BlockId id);
+  // Whether a sealed block is held by the prefix tree: without pins it then goes idle rather than free.
+  // Clearing it on an idle block frees that block.
+  void set_cached(BlockId id, bool cached);  // the one boolean: a state, not a mode
+  // The idle block that was released longest ago; kNoBlock when there is none.
+  [[nodiscard]] BlockId oldest_idle() const;
+
+  [[nodiscard]] int total() const { return static_cast<int>(blocks_.size()); }
+  [[nodiscard]] int free_count() const { return free_count_; }
+  [[nodiscard]] int open_count() const { return open_count_; }
+  [[nodiscard]] int pinned_count() const { return pinned_count_; }
+  [[nodiscard]] int idle_count() const { return idle_count_; }
+  [[nodiscard]] int pin_count(BlockId id) const;
+
+  // CHECKs every invariant; O(total).
+  void audit() const;
+
+ private:
+  friend class OpenBlock;
+  friend class SealedBlock;
+  enum class State : uint8_t { kFree, kOpen, kPinned, kIdle };
+  struct Block {
+    State state = State::kFree;
+    bool cached = false;
+    int pins = 0;
+    int32_t previous = -1, next = -1;  // on the free or the idle list
+  };
+  void drop_open(BlockId id);
+  void add_pin(BlockId id);
+  void drop_pin(BlockId id);
+
+  std::vector<Block> blocks_;
+  int32_t free_head_ = -1, idle_head_ = -1, idle_tail_ = -1;
+  int free_count_ = 0, open_count_ = 0, pinned_count_ = 0, idle_count_ = 0;
+};
+
+}  // namespace quire

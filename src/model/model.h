@@ -1,0 +1,66 @@
+// A loaded model: a StepPlan in, logits out.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "core/model_spec.h"
+#include "core/step_plan.h"
+#include "files/gguf_file.h"
+#include "kernels/kernel_table.h"
+#include "kv/kv_store.h"
+
+namespace quire {
+
+enum class Arithmetic : uint8_t {
+  kInt8Activations,  // the default: matrix products on int8 activations
+  kFloat32,          // --exact: float32 activations everywhere
+};
+
+// Named intermediate values of one row, for tests against layer checkpoints: ("attn_norm", layer, row,
+// values).
+using ModelProbe =
+    std::function<void(std::string_view name, int layer, int row, std::span<const float> values)>;
+
+struct ModelOptions {
+  const KernelTable* kernels = nullptr;
+  ThreadPool* pool = nullptr;  // outlives the model
+  Arithmetic arithmetic = Arithmetic::kInt8Activations;
+  int step_tokens_max = 512;  // most rows of one step
+  int step_logits_max = 512;  // most logit rows of one step
+};
+
+// Owned by the engine; forward() by one thread at a time. Same tokens and positions give the same bits,
+// whatever else is in the step.
+class Model {
+ public:
+  // Packs the weights (all pool threads) and releases the file's pages. Errors: kUnsupported for an unknown
+  // architecture (named, with the known ones); kCorruptFile for a missing or misshapen tensor (named, with
+  // shapes).
+  static Result<std::unique_ptr<Model>> load(const GgufFile& file, const ModelOptions& options);
+  ~Model();
+
+  [[nodiscard]] const ModelSpec& spec() const;
+  [[nodiscard]] uint64_t weight_bytes() const;
+
+  // Writes K and V of the plan's rows, returns the logits that it wants. The plan fits step_tokens_max.
+  LogitsView forward(const StepPlan& plan, KvStore& kv);
+
+  void set_probe(ModelProbe probe);  // tests only; costs nothing when unset
+
+ private:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Reads the hyper-parameters alone; for `info`.
+[[nodiscard]] Result<ModelSpec> read_model_spec(const GgufFile& file);
+// Names of the architectures that this build knows.
+[[nodiscard]] std::span<const std::string_view> known_architectures();
+
+}  // namespace quire
