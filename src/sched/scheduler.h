@@ -1,0 +1,145 @@
+// Which tokens run next, and in which blocks. Bookkeeping only: never a float, never a byte of K or V.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "core/kv_geometry.h"
+#include "core/step_plan.h"
+#include "kv/block_pool.h"
+#include "kv/block_table.h"
+#include "kv/radix_tree.h"
+
+namespace quire {
+
+// Which logits of the prompt a sequence wants.
+enum class PromptLogits : uint8_t {
+  kLast,  // of the last prompt token only: earlier ones may come from the cache
+  kAll,   // of every prompt token, each exactly once: all of them are computed
+};
+
+// What the scheduler must know of a sequence.
+struct SequenceRequest {
+  SeqId seq;                     // chosen by the caller; never used before
+  std::vector<TokenId> prompt;   // at least one token
+  int max_tokens = 0;            // most tokens that will be sampled; 0 computes the prompt only
+  int priority = 0;              // higher goes first
+  int prefill_chunk_tokens = 0;  // most prompt tokens in one step; 0 = as the budget allows
+  PromptLogits prompt_logits = PromptLogits::kLast;
+  CacheScope scope;  // whose cached blocks it may share
+};
+
+struct SchedulerOptions {
+  KvGeometry geometry;
+  std::vector<int> block_counts;  // [group]; as given to KvStore
+  int context_length = 0;         // bounds prompt + max_tokens of one sequence
+  int step_tokens_max = 512;      // rows of one step
+  int running_sequences_max = 256;
+};
+
+// One block of bytes to copy (KvStore::copy_block) before the step's forward().
+struct BlockCopy {
+  int group = 0;
+  BlockId from;
+  BlockId to;
+};
+
+// What to do now: first `copies`, then forward(plan), then one token for each of `completing`.
+struct ScheduledStep {
+  StepPlan plan;
+  std::vector<BlockCopy> copies;
+  // Indices into plan.sequences of those whose last known token runs in this step. Their last logits row
+  // wants a sampled token, unless the sequence ends here (max_tokens = 0).
+  std::vector<int> completing;
+
+  // Nothing to run: no sequence is alive.
+  [[nodiscard]] bool empty() const { return plan.sequences.empty(); }
+};
+
+struct SampledToken {
+  SeqId seq;
+  TokenId token = 0;
+};
+
+enum class SequenceState : uint8_t {
+  kWaiting,     // holds no block
+  kPrefilling,  // holds blocks; more than one known token is still to be computed
+  kDecoding,    // holds blocks; only its newest token is still to be computed
+  kPreempted,   // was running, gave its blocks up, waits to be computed again
+};
+
+// Figures of one living sequence.
+struct SequenceFigures {
+  SequenceState state = SequenceState::kWaiting;
+  int prompt_tokens = 0;
+  int generated_tokens = 0;
+  int computed_tokens = 0;  // whose K and V are in its blocks
+  int cached_tokens = 0;    // prompt tokens that the cache spared at its first admission
+  int preemptions = 0;
+  int blocks_used = 0;  // held now, over all groups
+};
+
+// Decides each step; owns the block pools, the prefix tree and every sequence's block table.
+//
+// Owned by the engine; the engine thread only (check_admissible: any thread). One step is
+//   plan_step → copies, forward, sampling → commit_step → finish() for those that ended.
+// add() and finish() come between steps, never between plan_step and commit_step.
+//
+// Invariants: (1) rows of a step <= step_tokens_max, decodes first; (2) a sequence that passed
+// check_admissible ends after a bounded number of steps, however small the pools: whoever holds blocks is
+// served before whoever holds none, and the oldest running sequence is never preempted; (3) every sequence of
+// a step holds all blocks that its rows write or see; (4) full blocks are in the prefix tree, prompt and
+// generated tokens alike, and an equal older block replaces a newer one; (5) at least one token of a sequence
+// is computed, however much of it is cached; (6) without living sequences no block is open or pinned.
+class Scheduler {
+ public:
+  // CHECKs the options: counts >= 1 per group, limits >= 1.
+  explicit Scheduler(SchedulerOptions options);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // The door: whether the sequence fits the context and the *total* pools, alone. Errors: kInvalidArgument
+  // ("prompt_token_ids" empty, "max_tokens" negative), kResourceExhausted ("prompt_token_ids", with the
+  // numbers). Reads nothing that ever changes: any thread may call it.
+  [[nodiscard]] Result<> check_admissible(const SequenceRequest& request) const;
+
+  // Queues a sequence that passed check_admissible (CHECKed).
+  void add(SequenceRequest request);
+  // Ends a sequence in any state, finished or cancelled: its sealed blocks stay cached, the rest is free.
+  void finish(SeqId seq);
+
+  // The next step; empty when nothing lives. Its spans hold until commit_step or abandon_step.
+  [[nodiscard]] ScheduledStep plan_step();
+  // The planned rows were computed. `sampled`: a token for each completing sequence that goes on; one without
+  // a token, and one that has sampled max_tokens, must be finish()ed before the next plan_step.
+  void commit_step(std::span<const SampledToken> sampled);
+  // The planned rows were not computed: everything is as if they had not been planned, save that preempted
+  // sequences stay so.
+  void abandon_step();
+
+  [[nodiscard]] bool contains(SeqId seq) const;
+  [[nodiscard]] SequenceFigures figures(SeqId seq) const;
+  // Prompt and sampled tokens.
+  [[nodiscard]] std::span<const TokenId> tokens(SeqId seq) const;
+  [[nodiscard]] int waiting_count() const;  // preempted ones included
+  [[nodiscard]] int running_count() const;
+  [[nodiscard]] const BlockPool& pool(int group) const;
+  [[nodiscard]] const RadixTree& tree() const;
+
+  // CHECKs pools, tree and tables against one another; O(everything).
+  void audit() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire
