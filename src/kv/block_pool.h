@@ -13,6 +13,13 @@ namespace quire {
 
 class BlockPool;
 
+enum class BlockState : uint8_t {
+  kFree,    // nobody's
+  kOpen,    // one writer
+  kPinned,  // full, immutable, somebody reads it
+  kIdle,    // full, immutable, cached, nobody reads it now
+};
+
 // The one writer of a block that is not full yet. Move-only; giving it up frees the block.
 class OpenBlock {
  public:
@@ -81,7 +88,9 @@ class BlockPool {
   [[nodiscard]] int open_count() const { return open_count_; }
   [[nodiscard]] int pinned_count() const { return pinned_count_; }
   [[nodiscard]] int idle_count() const { return idle_count_; }
-  [[nodiscard]] int pin_count(BlockId id) const;
+  [[nodiscard]] BlockState state(BlockId id) const { return block(id).state; }
+  [[nodiscard]] bool is_cached(BlockId id) const { return block(id).cached; }
+  [[nodiscard]] int pin_count(BlockId id) const { return block(id).pins; }
 
   // CHECKs every invariant; O(total).
   void audit() const;
@@ -89,13 +98,19 @@ class BlockPool {
  private:
   friend class OpenBlock;
   friend class SealedBlock;
-  enum class State : uint8_t { kFree, kOpen, kPinned, kIdle };
   struct Block {
-    State state = State::kFree;
+    BlockState state = BlockState::kFree;
     bool cached = false;
     int pins = 0;
     int32_t previous = -1, next = -1;  // on the free or the idle list
   };
+  [[nodiscard]] const Block& block(BlockId id) const;
+  [[nodiscard]] Block& block(BlockId id) { return const_cast<Block&>(std::as_const(*this).block(id)); }
+  void push_free(BlockId id);
+  void push_idle(BlockId id);
+  void unlink_idle(BlockId id);
+  void audit_free_list() const;
+  void audit_idle_list() const;
   void drop_open(BlockId id);
   void add_pin(BlockId id);
   void drop_pin(BlockId id);

@@ -17,7 +17,8 @@ namespace quire {
 // never move.
 class KvStore {
  public:
-  // block_counts: [group]. Errors: kResourceExhausted with the bytes asked for.
+  // block_counts: [group], each >= 1. Errors: kInvalidArgument (a geometry or count out of range, named),
+  // kResourceExhausted with the bytes asked for.
   static Result<std::unique_ptr<KvStore>> create(KvGeometry geometry, std::vector<int> block_counts);
   ~KvStore();
 
@@ -27,8 +28,13 @@ class KvStore {
   // The view of model layer `layer` (in its group).
   [[nodiscard]] const KvLayerView& layer(int layer) const;
   [[nodiscard]] int group_of_layer(int layer) const;
-  // Copies all layers of a block: fork, partial hit.
+  // Bytes reserved for the frames of all groups; resident are only those that were written.
+  [[nodiscard]] size_t reserved_bytes() const;
+  // Copies all layers of a block: fork, partial hit. The two differ.
   void copy_block(int group, BlockId from, BlockId to);
+  // Fills a frame with 0xFF, NaN in every codec of floats: what reads a block before it is written or after
+  // it is freed shows. In paranoid builds frames start poisoned and freed ones are poisoned by the engine.
+  void poison(int group, BlockId block);
 
  private:
   struct Impl;

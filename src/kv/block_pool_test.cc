@@ -1,0 +1,258 @@
+#include "kv/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace quire {
+namespace {
+
+static_assert(!std::is_copy_constructible_v<OpenBlock>);
+static_assert(std::is_nothrow_move_constructible_v<OpenBlock>);
+static_assert(std::is_nothrow_move_constructible_v<SealedBlock>);
+
+TEST(BlockPool, LeasesEachFrameOnceAndThenRefuses) {
+  BlockPool pool(3);
+  std::vector<OpenBlock> open;
+  std::set<BlockId> ids;
+  for (int i = 0; i < 3; ++i) {
+    auto block = pool.lease();
+    ASSERT_TRUE(block);
+    ids.insert(block->id());
+    open.push_back(std::move(*block));
+  }
+  EXPECT_EQ(ids, (std::set<BlockId>{BlockId{0}, BlockId{1}, BlockId{2}}));
+  EXPECT_FALSE(pool.lease());
+  EXPECT_EQ(pool.open_count(), 3);
+  open.clear();
+  EXPECT_EQ(pool.free_count(), 3);
+  pool.audit();
+}
+
+TEST(BlockPool, AnEmptyPoolRefuses) {
+  BlockPool pool(0);
+  EXPECT_FALSE(pool.lease());
+  EXPECT_EQ(pool.oldest_idle(), kNoBlock);
+  pool.audit();
+}
+
+TEST(BlockPool, UncachedBlocksAreFreeAfterTheLastPin) {
+  BlockPool pool(1);
+  SealedBlock first = pool.seal(*pool.lease());
+  SealedBlock second = first;
+  first = SealedBlock();
+  EXPECT_EQ(pool.pin_count(second.id()), 1);
+  EXPECT_EQ(pool.pinned_count(), 1);
+  second = SealedBlock();
+  EXPECT_EQ(pool.free_count(), 1);
+  pool.audit();
+}
+
+TEST(BlockPool, CachedBlocksGoIdleInOrderOfRelease) {
+  BlockPool pool(3);
+  std::vector<SealedBlock> pins;
+  for (int i = 0; i < 3; ++i) {
+    pins.push_back(pool.seal(*pool.lease()));
+    pool.set_cached(pins.back().id(), true);
+  }
+  const BlockId a = pins[0].id(), b = pins[1].id(), c = pins[2].id();
+  pins[1] = SealedBlock();
+  pins[0] = SealedBlock();
+  pins[2] = SealedBlock();
+  EXPECT_EQ(pool.idle_count(), 3);
+  EXPECT_EQ(pool.oldest_idle(), b);
+  (void)pool.pin(b);  // used and let go at once: now the youngest
+  EXPECT_EQ(pool.oldest_idle(), a);
+  pool.set_cached(a, false);
+  EXPECT_EQ(pool.state(a), BlockState::kFree);
+  EXPECT_EQ(pool.oldest_idle(), c);
+  pool.audit();
+}
+
+TEST(BlockPool, SelfAssignmentKeepsThePin) {
+  BlockPool pool(1);
+  SealedBlock block = pool.seal(*pool.lease());
+  SealedBlock& alias = block;
+  block = alias;
+  EXPECT_EQ(pool.pin_count(block.id()), 1);
+}
+
+TEST(BlockPoolDeath, WrongUseCrashes) {
+  BlockPool pool(2);
+  OpenBlock open = *pool.lease();
+  EXPECT_DEATH((void)pool.pin(open.id()), "block_pool");
+  EXPECT_DEATH(pool.set_cached(open.id(), true), "block_pool");
+  EXPECT_DEATH((void)pool.pin(BlockId{2}), "block_pool");
+  EXPECT_DEATH((void)pool.pin(kNoBlock), "block_pool");
+  EXPECT_DEATH(
+      {
+        BlockPool leaking(1);
+        new OpenBlock(*leaking.lease());
+      },
+      "open_count_ == 0");
+}
+
+// Plain containers that say what the pool must say.
+struct PoolModel {
+  std::set<int> free, open;
+  std::map<int, int> pinned;  // id → pins
+  std::deque<int> idle;
+  std::set<int> cached;
+
+  void unpin(int id) {
+    if (--pinned[id] > 0) return;
+    pinned.erase(id);
+    if (cached.contains(id)) {
+      idle.push_back(id);
+    } else {
+      free.insert(id);
+    }
+  }
+  void pin(int id) {
+    std::erase(idle, id);
+    ++pinned[id];
+  }
+};
+
+class PoolWalk {
+ public:
+  explicit PoolWalk(int blocks) : pool_(blocks) {
+    for (int i = 0; i < blocks; ++i) model_.free.insert(i);
+  }
+
+  void step() {
+    switch (below(8)) {
+      case 0:
+      case 1:
+        lease();
+        break;
+      case 2:
+        seal();
+        break;
+      case 3:
+        share();
+        break;
+      case 4:
+        pin_any();
+        break;
+      case 5:
+        unpin();
+        break;
+      case 6:
+        drop_open();
+        break;
+      default:
+        toggle_cached();
+        break;
+    }
+  }
+
+  void compare() const {
+    ASSERT_EQ(pool_.free_count(), static_cast<int>(model_.free.size()));
+    ASSERT_EQ(pool_.open_count(), static_cast<int>(model_.open.size()));
+    ASSERT_EQ(pool_.pinned_count(), static_cast<int>(model_.pinned.size()));
+    ASSERT_EQ(pool_.idle_count(), static_cast<int>(model_.idle.size()));
+    ASSERT_EQ(pool_.oldest_idle().value, model_.idle.empty() ? -1 : model_.idle.front());
+    for (const auto& [id, pins] : model_.pinned) ASSERT_EQ(pool_.pin_count(BlockId{id}), pins);
+  }
+
+  const BlockPool& pool() const { return pool_; }
+
+ private:
+  size_t below(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng_); }
+
+  void lease() {
+    auto block = pool_.lease();
+    ASSERT_EQ(block.has_value(), !model_.free.empty());
+    if (!block) return;
+    ASSERT_EQ(model_.free.erase(block->id().value), 1u);
+    model_.open.insert(block->id().value);
+    open_.push_back(std::move(*block));
+  }
+  void seal() {
+    if (open_.empty()) return;
+    OpenBlock block = take(open_);
+    const int id = block.id().value;
+    model_.open.erase(id);
+    model_.pinned[id] = 1;
+    sealed_.push_back(pool_.seal(std::move(block)));
+  }
+  void share() {
+    if (sealed_.empty() || sealed_.size() > 200) return;
+    SealedBlock copy = sealed_[below(sealed_.size())];
+    model_.pin(copy.id().value);
+    sealed_.push_back(std::move(copy));
+  }
+  void pin_any() {
+    const int id = static_cast<int>(below(static_cast<size_t>(pool_.total())));
+    const BlockState state = pool_.state(BlockId{id});
+    if (state != BlockState::kPinned && state != BlockState::kIdle) return;
+    model_.pin(id);
+    sealed_.push_back(pool_.pin(BlockId{id}));
+  }
+  void unpin() {
+    if (sealed_.empty()) return;
+    const int id = sealed_[below(sealed_.size())].id().value;
+    for (size_t i = 0; i < sealed_.size(); ++i) {
+      if (sealed_[i].id().value != id) continue;
+      sealed_[i] = std::move(sealed_.back());
+      sealed_.pop_back();
+      break;
+    }
+    model_.unpin(id);
+  }
+  void drop_open() {
+    if (open_.empty()) return;
+    OpenBlock block = take(open_);
+    model_.open.erase(block.id().value);
+    model_.free.insert(block.id().value);
+  }
+  void toggle_cached() {
+    const int id = static_cast<int>(below(static_cast<size_t>(pool_.total())));
+    const bool pinned = model_.pinned.contains(id);
+    const bool idle = std::find(model_.idle.begin(), model_.idle.end(), id) != model_.idle.end();
+    if (!pinned && !idle) return;
+    const bool cache = below(3) > 0;
+    pool_.set_cached(BlockId{id}, cache);
+    if (cache) {
+      model_.cached.insert(id);
+    } else {
+      model_.cached.erase(id);
+      if (idle) {
+        std::erase(model_.idle, id);
+        model_.free.insert(id);
+      }
+    }
+  }
+  template <class Block>
+  Block take(std::vector<Block>& from) {
+    std::swap(from[below(from.size())], from.back());
+    Block block = std::move(from.back());
+    from.pop_back();
+    return block;
+  }
+
+  std::mt19937_64 rng_{7};
+  BlockPool pool_;
+  PoolModel model_;
+  std::vector<OpenBlock> open_;
+  std::vector<SealedBlock> sealed_;
+};
+
+TEST(BlockPool, AgreesWithPlainContainersOverRandomOperations) {
+  PoolWalk walk(40);
+  for (int i = 0; i < 100'000; ++i) {
+    walk.step();
+    walk.compare();
+    if (testing::Test::HasFatalFailure()) FAIL() << "after operation " << i;
+    if (i % 64 == 0) walk.pool().audit();
+  }
+}
+
+}  // namespace
+}  // namespace quire
