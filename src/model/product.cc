@@ -1,0 +1,115 @@
+#include "model/product.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+// Floats of one tile of outputs: 256 KiB.
+constexpr int kTileFloats = 64 * 1024;
+constexpr int kTilePanelsMin = 4;
+
+size_t product_bytes(const Product& product) {
+  const PackedMatrix& matrix = product.projection->matrix;
+  return static_cast<size_t>(matrix.panels()) * matrix.panel_bytes;
+}
+
+// How many outputs the panels of `range` really have: the last panel of a matrix may be partly padding.
+int outputs_in(const PackedMatrix& matrix, PanelRange range) {
+  return std::min(matrix.out, range.end * kPanelRows) - range.begin * kPanelRows;
+}
+
+// The panels of `range` as a matrix of their own.
+PackedMatrix part_of(const PackedMatrix& matrix, PanelRange range) {
+  PackedMatrix part = matrix;
+  part.out = outputs_in(matrix, range);
+  part.data = matrix.data + static_cast<size_t>(range.begin) * matrix.panel_bytes;
+  return part;
+}
+
+// Both terms go through the kernel as rows of one product, so the weights are read once.
+void multiply_two_terms(const KernelTable& kernels, const Product& product, const ActivationRows& x,
+                        PanelRange range, const ProductShare& share) {
+  const PackedMatrix& matrix = product.projection->matrix;
+  QuantizedRows terms = x.codes;
+  terms.rows = 2 * x.floats.rows;
+  int step = panel_tile(terms.rows);
+  for (int panel = range.begin; panel < range.end; panel += step) {
+    PanelRange tile{panel, std::min(range.end, panel + step)};
+    PackedMatrix part = part_of(matrix, tile);
+    auto stride = static_cast<size_t>(round_up(part.out, kPanelRows));
+    kernels.matmul(part, terms, 0, part.panels(), {share.term_scratch, stride}, share.kernel_scratch);
+    for (int row = 0; row < x.floats.rows; ++row) {
+      const float* first = share.term_scratch + static_cast<size_t>(row) * stride;
+      const float* second = share.term_scratch + static_cast<size_t>(x.floats.rows + row) * stride;
+      float* y = product.y.values + static_cast<size_t>(row) * product.y.stride + panel * kPanelRows;
+      for (int i = 0; i < part.out; ++i) y[i] = first[i] + second[i];
+    }
+  }
+}
+
+}  // namespace
+
+PanelRange panel_share(std::span<const Product> products, int index, const ProductShare& share) {
+  size_t total = 0;
+  size_t before = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    if (i == static_cast<size_t>(index)) before = total;
+    total += product_bytes(products[i]);
+  }
+  const PackedMatrix& matrix = products[index].projection->matrix;
+  // Both ends by the same rounding, so that neighbours meet without a gap.
+  auto panel_at = [&](int member) {
+    size_t cut = total / static_cast<size_t>(share.threads) * static_cast<size_t>(member);
+    if (member == share.threads) cut = total;
+    if (cut <= before) return 0;
+    return static_cast<int>(
+        std::min<size_t>((cut - before) / matrix.panel_bytes, static_cast<size_t>(matrix.panels())));
+  };
+  return {panel_at(share.thread), panel_at(share.thread + 1)};
+}
+
+int panel_tile(int rows) {
+  return std::max(kTilePanelsMin, kTileFloats / (kPanelRows * std::max(rows, 1)));
+}
+
+size_t term_scratch_floats(int rows_max) {
+  return std::max<size_t>(kTileFloats, size_t{2} * rows_max * kTilePanelsMin * kPanelRows);
+}
+
+void multiply(const KernelTable& kernels, const Product& product, const ActivationRows& x, PanelRange range,
+              const ProductShare& share) {
+  if (range.begin >= range.end) return;
+  const PackedMatrix& matrix = product.projection->matrix;
+  switch (product.form) {
+    case ActivationForm::kFloat:
+      CHECK(matrix.in == x.floats.in);
+      kernels.matmul_float(matrix, x.floats, range.begin, range.end, product.y, share.kernel_scratch);
+      break;
+    case ActivationForm::kInt8:
+      CHECK(matrix.in == x.codes.in);
+      kernels.matmul(matrix, x.codes, range.begin, range.end, product.y, share.kernel_scratch);
+      break;
+    case ActivationForm::kInt8Twice:
+      CHECK(matrix.in == x.codes.in);
+      multiply_two_terms(kernels, product, x, range, share);
+      break;
+  }
+  if (product.projection->bias == nullptr) return;
+  int output = range.begin * kPanelRows;
+  for (int row = 0; row < x.floats.rows; ++row) {
+    kernels.add(product.projection->bias + output, outputs_in(matrix, range),
+                product.y.values + static_cast<size_t>(row) * product.y.stride + output);
+  }
+}
+
+void multiply_all(const KernelTable& kernels, std::span<const Product> products, const ActivationRows& x,
+                  const ProductShare& share) {
+  for (size_t index = 0; index < products.size(); ++index) {
+    multiply(kernels, products[index], x, panel_share(products, static_cast<int>(index), share), share);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,49 @@
+// Matrix products of a step, shared over the threads of the pool.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/kernel_table.h"
+#include "model/activation_rows.h"
+#include "model/weights.h"
+
+namespace quire {
+
+// y = W x + bias for all rows of x.
+struct Product {
+  const Projection* projection = nullptr;
+  ActivationForm form = ActivationForm::kInt8;
+  ProductRows y;
+};
+
+// One member of the team that computes a list of products.
+struct ProductShare {
+  int thread = 0;
+  int threads = 1;
+  std::byte* kernel_scratch = nullptr;  // matmul_scratch_bytes() of the widest input
+  float* term_scratch = nullptr;        // term_scratch_floats() of the most rows
+};
+
+struct PanelRange {
+  int begin = 0;
+  int end = 0;
+};
+
+// The panels of products[index] that are this member's. Panels of all products count as one list, cut into
+// parts of equal bytes: products of different types may stand in it.
+[[nodiscard]] PanelRange panel_share(std::span<const Product> products, int index, const ProductShare& share);
+
+// Panels that are computed in one go, so that what the next operation reads is still in the L2 cache.
+[[nodiscard]] int panel_tile(int rows);
+[[nodiscard]] size_t term_scratch_floats(int rows_max);
+
+// The product's panels in `range`. A row's bits depend on the row alone.
+void multiply(const KernelTable& kernels, const Product& product, const ActivationRows& x, PanelRange range,
+              const ProductShare& share);
+
+// This member's share of all products.
+void multiply_all(const KernelTable& kernels, std::span<const Product> products, const ActivationRows& x,
+                  const ProductShare& share);
+
+}  // namespace quire

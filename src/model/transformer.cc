@@ -1,0 +1,153 @@
+#include "model/transformer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "model/transformer_step.h"
+
+namespace quire {
+namespace {
+
+ActivationForm form_of(const Projection& projection, const ModelOptions& options, int terms) {
+  TensorType type = projection.matrix.type;
+  bool float_weights = type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBF16;
+  if (float_weights || options.arithmetic == Arithmetic::kFloat32) return ActivationForm::kFloat;
+  return terms >= 2 ? ActivationForm::kInt8Twice : ActivationForm::kInt8;
+}
+
+std::vector<LayerForms> layer_forms(const ModelSpec& spec, const Weights& weights,
+                                    const ModelOptions& options) {
+  const ActivationTerms& terms = options.terms;
+  std::vector<LayerForms> forms;
+  for (size_t index = 0; index < spec.layers.size(); ++index) {
+    const LayerWeights& layer = weights.layer(static_cast<int>(index));
+    forms.push_back({
+        .query = form_of(layer.query, options, terms.query_key),
+        .key = form_of(layer.key, options, terms.query_key),
+        .value = form_of(layer.value, options, terms.value),
+        .attention_output = form_of(layer.attention_output, options, terms.attention_output),
+        .gate = form_of(layer.gate, options, terms.gate_up),
+        .up = form_of(layer.up, options, terms.gate_up),
+        .down = form_of(layer.down, options, terms.down),
+    });
+  }
+  return forms;
+}
+
+// Fills kinds and kind_of_layer.
+void sort_attention_kinds(TransformerParts& parts) {
+  KvGeometry geometry = parts.spec.kv_geometry(KvType::kF32);
+  parts.kind_of_layer.resize(parts.spec.layers.size());
+  for (size_t group = 0; group < geometry.groups.size(); ++group) {
+    for (int index : geometry.groups[group].layers) {
+      const LayerSpec& layer = parts.spec.layers[index];
+      auto same = std::ranges::find_if(parts.kinds, [&](const AttentionKind& kind) {
+        return kind.group == static_cast<int>(group) && kind.heads == layer.heads;
+      });
+      if (same == parts.kinds.end()) {
+        parts.kinds.push_back({.group = static_cast<int>(group),
+                               .heads = layer.heads,
+                               .kv_heads = layer.kv_heads,
+                               .value_dim = layer.value_dim,
+                               .window = layer.window});
+        same = std::prev(parts.kinds.end());
+      }
+      parts.kind_of_layer[index] = static_cast<int>(same - parts.kinds.begin());
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transformer>> Transformer::create(const ModelSpec& spec, const Weights& weights,
+                                                         const ModelOptions& options) {
+  RopeTable rope(spec);
+  StepShape shape = step_shape(spec);
+  shape.rows_max = options.step_tokens_max;
+  shape.logits_max = options.step_logits_max;
+  shape.threads = options.pool->size();
+  shape.rope_half_dims = rope.half_dims();
+  TransformerParts parts {
+    .spec = spec, .weights = weights, .kernels = *options.kernels, .pool = *options.pool,
+    .rope = std::move(rope), .buffers = TRY(StepBuffers::create(shape))
+    , .forms = layer_forms(spec, weights, options),
+        .head_form = form_of(weights.head(), options, options.terms.head), .kinds = {}, .kind_of_layer = {}
+  };
+  sort_attention_kinds(parts);
+  return std::unique_ptr<Transformer>(new Transformer(std::move(parts)));
+}
+
+LogitsView Transformer::forward(const StepPlan& plan, KvStore& kv, const ModelProbe& probe) {
+  prepare(plan, kv);
+  const StepBuffers& buffers = parts_.buffers;
+  if (!step_.rows.empty()) {
+    step_.probe = probe ? &probe : nullptr;
+    parts_.pool.run([&](int thread) { StepMember(parts_, step_, thread).run(); });
+  }
+  size_t values = step_.logit_rows.size() * static_cast<size_t>(parts_.spec.vocab_size);
+  return {.values = {buffers.logits, values}, .vocab_size = parts_.spec.vocab_size};
+}
+
+void Transformer::prepare(const StepPlan& plan, KvStore& kv) {
+  step_.plan = &plan;
+  step_.kv = &kv;
+  step_.rows.clear();
+  step_.logit_rows.clear();
+  for (size_t index = 0; index < plan.sequences.size(); ++index) {
+    const PlannedSequence& sequence = plan.sequences[index];
+    auto tokens = static_cast<int>(sequence.tokens.size());
+    CHECK(sequence.first_position >= 0 && sequence.logits_from >= 0 && sequence.logits_from <= tokens);
+    for (int i = 0; i < tokens; ++i) {
+      CHECK(sequence.tokens[i] >= 0 && sequence.tokens[i] < parts_.spec.vocab_size);
+      if (i >= sequence.logits_from) step_.logit_rows.push_back(static_cast<int>(step_.rows.size()));
+      step_.rows.push_back({.sequence = static_cast<int>(index),
+                            .token = sequence.tokens[i],
+                            .position = sequence.first_position + i});
+    }
+  }
+  CHECK(step_.rows.size() <= static_cast<size_t>(parts_.buffers.shape().rows_max));
+  CHECK(step_.logit_rows.size() <= static_cast<size_t>(parts_.buffers.shape().logits_max));
+  plan_attention_work();
+  reserve_partials();
+}
+
+void Transformer::plan_attention_work() {
+  step_.attention.clear();
+  for (const AttentionKind& kind : parts_.kinds) {
+    std::vector<AttentionSequence> sequences;
+    int row = 0;
+    for (const PlannedSequence& planned : step_.plan->sequences) {
+      auto tokens = static_cast<int>(planned.tokens.size());
+      if (tokens == 0) continue;
+      sequences.push_back({.blocks = planned.block_table[kind.group],
+                           .first_position = planned.first_position,
+                           .rows = tokens,
+                           .row_begin = row});
+      row += tokens;
+    }
+    step_.attention.push_back(
+        plan_attention(std::move(sequences), kind.heads, kind.kv_heads, kind.window, parts_.pool.size()));
+  }
+}
+
+// Grows in steps of two, so that a long answer does not map memory at every token.
+void Transformer::reserve_partials() {
+  size_t bytes = 0;
+  for (size_t index = 0; index < step_.attention.size(); ++index) {
+    bytes = std::max(bytes, sizeof(float) * attention_partial_floats(step_.attention[index],
+                                                                     parts_.kinds[index].value_dim));
+  }
+  if (bytes > partials_.size()) {
+    auto grown =
+        PageArena::reserve(std::max(bytes, 2 * partials_.size()), PageAdvice::kDefault, "attention partials");
+    CHECK(grown.has_value());
+    partials_ = std::move(*grown);
+  }
+  step_.partials = reinterpret_cast<float*>(partials_.data());
+}
+
+Transformer::Transformer(TransformerParts parts) : parts_(std::move(parts)) {}
+
+}  // namespace quire

@@ -1,0 +1,87 @@
+// The generic decoder-only transformer: executes any ModelSpec, many sequences a step.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "core/model_spec.h"
+#include "core/step_plan.h"
+#include "kernels/kernel_table.h"
+#include "kv/kv_store.h"
+#include "model/activation_rows.h"
+#include "model/model.h"
+#include "model/page_arena.h"
+#include "model/rope_table.h"
+#include "model/step_buffers.h"
+#include "model/weights.h"
+
+namespace quire {
+
+// Layers that share one plan of attention work: the same layer group and the same query heads.
+struct AttentionKind {
+  int group = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int value_dim = 0;
+  int window = 0;
+};
+
+// The forms of a layer's products, by the types of its weights.
+struct LayerForms {
+  ActivationForm query, key, value, attention_output, gate, up, down;
+};
+
+// Everything that is the same for all steps. Immutable but for the buffers.
+struct TransformerParts {
+  const ModelSpec& spec;
+  const Weights& weights;
+  const KernelTable& kernels;
+  ThreadPool& pool;
+  RopeTable rope;
+  StepBuffers buffers;
+  std::vector<LayerForms> forms;  // [layer]
+  ActivationForm head_form = ActivationForm::kInt8;
+  std::vector<AttentionKind> kinds;  // of attention work
+  std::vector<int> kind_of_layer;    // [layer]
+};
+
+struct StepRow {
+  int sequence = 0;
+  TokenId token = 0;
+  Position position = 0;
+};
+
+// One step, as all threads see it: prepared by the calling thread, read-only in the pool.
+struct Step {
+  const StepPlan* plan = nullptr;
+  KvStore* kv = nullptr;
+  const ModelProbe* probe = nullptr;  // nullptr = none
+  std::vector<StepRow> rows;
+  std::vector<int> logit_rows;           // rows that want logits, ascending
+  std::vector<AttentionPlan> attention;  // [kind]
+  float* partials = nullptr;             // scratch of the attention kernels
+};
+
+// Owned by Model; forward() by one thread at a time.
+class Transformer {
+ public:
+  // spec and weights outlive the transformer. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<Transformer>> create(const ModelSpec& spec, const Weights& weights,
+                                                     const ModelOptions& options);
+
+  LogitsView forward(const StepPlan& plan, KvStore& kv, const ModelProbe& probe);
+
+ private:
+  explicit Transformer(TransformerParts parts);
+  void prepare(const StepPlan& plan, KvStore& kv);
+  void plan_attention_work();
+  void reserve_partials();
+
+  TransformerParts parts_;
+  Step step_;
+  PageArena partials_;
+};
+
+}  // namespace quire

@@ -1,0 +1,292 @@
+#include "model/transformer_step.h"
+
+#include <algorithm>
+#include <array>
+
+namespace quire {
+namespace {
+
+template <class T>
+T* row_of(T* values, int row, int n) {
+  return values + static_cast<size_t>(row) * static_cast<size_t>(n);
+}
+
+}  // namespace
+
+StepMember::StepMember(const TransformerParts& parts, const Step& step, int thread)
+    : parts_(parts),
+      step_(step),
+      spec_(parts.spec),
+      kernels_(parts.kernels),
+      buffers_(parts.buffers),
+      own_(parts.buffers.thread(thread)),
+      thread_(thread),
+      row_count_(static_cast<int>(step.rows.size())),
+      private_(row_count_ <= kPrivateRowsMax),
+      rows_(private_ ? own_.rows : parts.buffers.rows()),
+      my_rows_(private_ ? Share{0, row_count_} : share_of(row_count_, thread, parts.pool.size())) {}
+
+void StepMember::run() {
+  embed();
+  for (int layer = 0; layer < static_cast<int>(spec_.layers.size()); ++layer) {
+    attention_half(layer);
+    ffn_half(layer);
+    probe("hidden", layer, rows_.hidden, spec_.width);
+  }
+  if (!step_.logit_rows.empty()) head();
+}
+
+void StepMember::embed() {
+  for (auto row = static_cast<int>(my_rows_.begin); row < my_rows_.end; ++row) {
+    float* hidden = row_of(rows_.hidden, row, spec_.width);
+    kernels_.unpack_row(parts_.weights.embedding(), step_.rows[row].token, hidden);
+    if (spec_.embedding_scale == 1.0f) continue;
+    for (int i = 0; i < spec_.width; ++i) hidden[i] *= spec_.embedding_scale;
+  }
+  // The angles are read after the first barrier.
+  Share share = share_of(row_count_, thread_, parts_.pool.size());
+  int half_dims = parts_.rope.half_dims();
+  for (auto row = static_cast<int>(share.begin); row < share.end; ++row) {
+    parts_.rope.fill_row(step_.rows[row].position, row_of(buffers_.cosines, row, half_dims),
+                         row_of(buffers_.sines, row, half_dims));
+  }
+  probe("embedding", 0, rows_.hidden, spec_.width);
+}
+
+void StepMember::attention_half(int layer) {
+  const LayerSpec& spec = spec_.layers[layer];
+  const LayerWeights& weights = parts_.weights.layer(layer);
+  const LayerForms& forms = parts_.forms[layer];
+  norm_rows(weights.attention_norm, std::max({forms.query, forms.key, forms.value}));
+  probe("attn_norm", layer, rows_.normed, spec_.width);
+
+  auto target = [](float* values, int width) { return ProductRows{values, static_cast<size_t>(width)}; };
+  std::array<Product, 3> products = {{
+      {&weights.query, forms.query, target(buffers_.query, spec.heads * spec.head_dim)},
+      {&weights.key, forms.key, target(buffers_.key, spec.kv_heads * spec.head_dim)},
+      {&weights.value, forms.value, target(buffers_.value, spec.kv_heads * spec.value_dim)},
+  }};
+  multiply_shared(products, normed_rows());
+  meet();
+  probe("q_before_rope", layer, buffers_.query, spec.heads * spec.head_dim);
+
+  rotate_and_store(layer);
+  meet();
+  probe("k_after_rope", layer, buffers_.key, spec.kv_heads * spec.head_dim);
+  probe("v", layer, buffers_.value, spec.kv_heads * spec.value_dim);
+
+  attend(layer);
+  ActivationRows attended = activation(buffers_.attention, spec.heads * spec.value_dim, row_count_);
+  quantize_rows(attended, forms.attention_output);
+  std::array<Product, 1> output = {
+      {{&weights.attention_output, forms.attention_output, target(buffers_.branch, spec_.width)}}};
+  multiply_shared(output, attended);
+  meet();
+  probe("attn_out", layer, buffers_.branch, spec_.width);
+  add_branch(weights.post_attention_norm);
+}
+
+// Work is cut by (row, head): query heads first, then KV heads.
+void StepMember::rotate_and_store(int layer) {
+  const LayerSpec& spec = spec_.layers[layer];
+  int heads = spec.heads + spec.kv_heads;
+  Share share = share_of(static_cast<int64_t>(row_count_) * heads, thread_, parts_.pool.size());
+  for (int64_t item = share.begin; item < share.end; ++item) {
+    auto row = static_cast<int>(item / heads);
+    auto head = static_cast<int>(item % heads);
+    if (head < spec.heads) {
+      rotate_query(layer, row, head);
+    } else {
+      store_key_value(layer, row, head - spec.heads);
+    }
+  }
+}
+
+void StepMember::rotate_head(int layer, int row, const float* norm, float* values) {
+  const LayerSpec& spec = spec_.layers[layer];
+  if (norm != nullptr) kernels_.rms_norm(values, norm, spec_.norm_epsilon, spec.head_dim, values);
+  if (spec.rope.dims == 0) return;
+  int angles = parts_.rope.offset(layer);
+  int half_dims = parts_.rope.half_dims();
+  kernels_.rope(spec.rope.pairing, spec.rope.dims, row_of(buffers_.cosines, row, half_dims) + angles,
+                row_of(buffers_.sines, row, half_dims) + angles, values);
+}
+
+void StepMember::rotate_query(int layer, int row, int head) {
+  const LayerSpec& spec = spec_.layers[layer];
+  float* query = row_of(buffers_.query, row, spec.heads * spec.head_dim) + head * spec.head_dim;
+  rotate_head(layer, row, parts_.weights.layer(layer).query_norm, query);
+}
+
+void StepMember::store_key_value(int layer, int row, int kv_head) {
+  const LayerSpec& spec = spec_.layers[layer];
+  float* key = row_of(buffers_.key, row, spec.kv_heads * spec.head_dim) + kv_head * spec.head_dim;
+  const float* value = row_of(buffers_.value, row, spec.kv_heads * spec.value_dim) + kv_head * spec.value_dim;
+  rotate_head(layer, row, parts_.weights.layer(layer).key_norm, key);
+
+  const KvLayerView& view = step_.kv->layer(layer);
+  const StepRow& at = step_.rows[row];
+  int group = step_.kv->group_of_layer(layer);
+  BlockId block = step_.plan->sequences[at.sequence].block_table[group][at.position / view.block_tokens];
+  kernels_.attention.write_kv(view, block, at.position % view.block_tokens, kv_head, key, value);
+}
+
+void StepMember::attend(int layer) {
+  const LayerSpec& spec = spec_.layers[layer];
+  const AttentionPlan& plan = step_.attention[parts_.kind_of_layer[layer]];
+  AttentionLayer attention{.kv = step_.kv->layer(layer),
+                           .heads = spec.heads,
+                           .window = spec.window,
+                           .score_scale = spec.score_scale};
+  AttentionBuffers buffers{.q = buffers_.query,
+                           .q_stride = static_cast<size_t>(spec.heads * spec.head_dim),
+                           .out = buffers_.attention,
+                           .out_stride = static_cast<size_t>(spec.heads * spec.value_dim),
+                           .partials = step_.partials};
+  kernels_.attention.attend(attention, plan, thread_, buffers);
+  meet();
+  if (plan.partial_slots == 0) return;
+  kernels_.attention.merge(attention, plan, thread_, buffers);
+  meet();
+}
+
+void StepMember::ffn_half(int layer) {
+  const LayerSpec& spec = spec_.layers[layer];
+  const LayerWeights& weights = parts_.weights.layer(layer);
+  const LayerForms& forms = parts_.forms[layer];
+  norm_rows(weights.ffn_norm, std::max(forms.gate, forms.up));
+  gate_and_up(layer, normed_rows());
+  meet();
+
+  ActivationRows gated = activation(buffers_.gate, spec.ffn_width, row_count_);
+  quantize_rows(gated, forms.down);
+  std::array<Product, 1> down = {
+      {{&weights.down, forms.down, {buffers_.branch, static_cast<size_t>(spec_.width)}}}};
+  multiply_shared(down, gated);
+  meet();
+  probe("mlp_out", layer, buffers_.branch, spec_.width);
+  add_branch(weights.post_ffn_norm);
+}
+
+// Both products and the activation tile by tile: the activation reads what is still in the cache, and needs
+// no barrier, because a member owns the same outputs of both.
+void StepMember::gate_and_up(int layer, const ActivationRows& x) {
+  const LayerSpec& spec = spec_.layers[layer];
+  const LayerWeights& weights = parts_.weights.layer(layer);
+  auto stride = static_cast<size_t>(spec.ffn_width);
+  Product gate{&weights.gate, parts_.forms[layer].gate, {buffers_.gate, stride}};
+  Product up{&weights.up, parts_.forms[layer].up, {buffers_.up, stride}};
+  ProductShare share = product_share();
+  Share panels = share_of(weights.gate.matrix.panels(), thread_, parts_.pool.size());
+  int step = panel_tile(row_count_);
+  for (auto begin = static_cast<int>(panels.begin); begin < panels.end; begin += step) {
+    PanelRange tile{begin, static_cast<int>(std::min<int64_t>(panels.end, begin + step))};
+    multiply(kernels_, gate, x, tile, share);
+    multiply(kernels_, up, x, tile, share);
+    int output = tile.begin * kPanelRows;
+    int outputs = std::min(spec.ffn_width, tile.end * kPanelRows) - output;
+    for (int row = 0; row < row_count_; ++row) {
+      float* gated = row_of(buffers_.gate, row, spec.ffn_width) + output;
+      kernels_.gated(spec.activation, gated, row_of(buffers_.up, row, spec.ffn_width) + output, outputs,
+                     gated);
+    }
+  }
+}
+
+// Rows that want logits are gathered first: the head is computed for them alone.
+void StepMember::head() {
+  meet_rows();
+  auto count = static_cast<int>(step_.logit_rows.size());
+  Share share = private_ ? Share{0, count} : share_of(count, thread_, parts_.pool.size());
+  ActivationRows x = activation(rows_.normed, spec_.width, count);
+  for (auto index = static_cast<int>(share.begin); index < share.end; ++index) {
+    kernels_.rms_norm(row_of(rows_.hidden, step_.logit_rows[index], spec_.width), parts_.weights.final_norm(),
+                      spec_.norm_epsilon, spec_.width, row_of(rows_.normed, index, spec_.width));
+    quantize_activation(kernels_, x, index, parts_.head_form, own_.row_scratch);
+  }
+  meet_rows();
+  if (step_.probe != nullptr && thread_ == 0) {
+    for (int index = 0; index < count; ++index) {
+      (*step_.probe)("final_norm", static_cast<int>(spec_.layers.size()), step_.logit_rows[index],
+                     {row_of(rows_.normed, index, spec_.width), static_cast<size_t>(spec_.width)});
+    }
+  }
+  std::array<Product, 1> products = {
+      {{&parts_.weights.head(), parts_.head_form, {buffers_.logits, static_cast<size_t>(spec_.vocab_size)}}}};
+  multiply_shared(products, x);
+  if (spec_.logit_softcap == 0.0f) return;
+  PanelRange panels = panel_share(products, 0, product_share());
+  int output = panels.begin * kPanelRows;
+  int outputs = std::min(spec_.vocab_size, panels.end * kPanelRows) - output;
+  for (int index = 0; index < count && outputs > 0; ++index) {
+    kernels_.softcap(spec_.logit_softcap, outputs, row_of(buffers_.logits, index, spec_.vocab_size) + output);
+  }
+}
+
+void StepMember::norm_rows(const float* weight, ActivationForm form) {
+  ActivationRows x = normed_rows();
+  for (auto row = static_cast<int>(my_rows_.begin); row < my_rows_.end; ++row) {
+    kernels_.rms_norm(row_of(rows_.hidden, row, spec_.width), weight, spec_.norm_epsilon, spec_.width,
+                      row_of(rows_.normed, row, spec_.width));
+    quantize_activation(kernels_, x, row, form, own_.row_scratch);
+  }
+  meet_rows();
+}
+
+void StepMember::quantize_rows(const ActivationRows& x, ActivationForm form) {
+  if (form == ActivationForm::kFloat) return;
+  for (auto row = static_cast<int>(my_rows_.begin); row < my_rows_.end; ++row) {
+    quantize_activation(kernels_, x, row, form, own_.row_scratch);
+  }
+  meet_rows();
+}
+
+void StepMember::add_branch(const float* post_norm) {
+  for (auto row = static_cast<int>(my_rows_.begin); row < my_rows_.end; ++row) {
+    const float* branch = row_of(buffers_.branch, row, spec_.width);
+    if (post_norm != nullptr) {
+      float* normed = row_of(rows_.normed, row, spec_.width);
+      kernels_.rms_norm(branch, post_norm, spec_.norm_epsilon, spec_.width, normed);
+      branch = normed;
+    }
+    kernels_.add(branch, spec_.width, row_of(rows_.hidden, row, spec_.width));
+  }
+}
+
+ActivationRows StepMember::activation(const float* values, int in, int rows) const {
+  return {
+      .floats = {.rows = rows, .in = in, .stride = static_cast<size_t>(in), .values = values},
+      .codes = {.rows = rows, .in = in, .codes = rows_.codes, .scales = rows_.scales, .sums = rows_.sums}};
+}
+
+ActivationRows StepMember::normed_rows() const {
+  return activation(rows_.normed, spec_.width, row_count_);
+}
+
+ProductShare StepMember::product_share() const {
+  return {.thread = thread_,
+          .threads = parts_.pool.size(),
+          .kernel_scratch = own_.kernel_scratch,
+          .term_scratch = own_.term_scratch};
+}
+
+void StepMember::multiply_shared(std::span<const Product> products, const ActivationRows& x) {
+  multiply_all(kernels_, products, x, product_share());
+}
+
+void StepMember::meet_rows() const {
+  if (!private_) meet();
+}
+
+void StepMember::probe(std::string_view name, int layer, const float* values, int n) const {
+  if (step_.probe == nullptr) return;
+  meet();
+  if (thread_ == 0) {
+    for (int row = 0; row < row_count_; ++row) {
+      (*step_.probe)(name, layer, row, {row_of(values, row, n), static_cast<size_t>(n)});
+    }
+  }
+  meet();
+}
+
+}  // namespace quire

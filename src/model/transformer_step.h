@@ -1,0 +1,68 @@
+// One thread's part of a step.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "model/product.h"
+#include "model/transformer.h"
+
+namespace quire {
+
+// Lives on the stack of a pool thread for one step. All members run the same phases in the same order and
+// meet at the barriers between them; a phase reads only what earlier phases wrote.
+//
+// The row-wise phases (norm, quantisation, residual) are shared by rows; in a private step (see
+// kPrivateRowsMax) every member does all rows in its own buffers instead, and meets nobody.
+// Cost: 5 barriers a layer in a private step, 1 more when attention partials are merged; 9 otherwise.
+class StepMember {
+ public:
+  StepMember(const TransformerParts& parts, const Step& step, int thread);
+
+  void run();
+
+ private:
+  void embed();
+  void attention_half(int layer);
+  void ffn_half(int layer);
+  void head();
+
+  void rotate_and_store(int layer);
+  // Norms (when the model does) and rotates one head of q or k in place.
+  void rotate_head(int layer, int row, const float* norm, float* values);
+  void rotate_query(int layer, int row, int head);
+  void store_key_value(int layer, int row, int kv_head);
+  void attend(int layer);
+  void gate_and_up(int layer, const ActivationRows& x);
+
+  // Norms this member's rows of the residual stream and quantises them.
+  void norm_rows(const float* weight, ActivationForm form);
+  // Quantises this member's rows of `x`; then all rows may be multiplied.
+  void quantize_rows(const ActivationRows& x, ActivationForm form);
+  // Adds this member's rows of the branch to the residual stream.
+  void add_branch(const float* post_norm);
+
+  [[nodiscard]] ActivationRows activation(const float* values, int in, int rows) const;
+  [[nodiscard]] ActivationRows normed_rows() const;
+  [[nodiscard]] ProductShare product_share() const;
+  void multiply_shared(std::span<const Product> products, const ActivationRows& x);
+  void meet() const { parts_.pool.barrier(); }
+  // A barrier unless the rows are this member's own.
+  void meet_rows() const;
+  // Shows [row, n] values to the probe.
+  void probe(std::string_view name, int layer, const float* values, int n) const;
+
+  const TransformerParts& parts_;
+  const Step& step_;
+  const ModelSpec& spec_;
+  const KernelTable& kernels_;
+  const StepBuffers& buffers_;
+  const ThreadBuffers& own_;
+  const int thread_;
+  const int row_count_;
+  const bool private_;
+  const RowBuffers& rows_;
+  const Share my_rows_;
+};
+
+}  // namespace quire
