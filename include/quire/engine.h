@@ -27,22 +27,22 @@ struct SamplingParams {
   float top_p = 1.0f;        // (0, 1]; smallest set whose probability reaches it (Holtzman et al. 2020)
   float min_p = 0.0f;        // [0, 1]; relative to the most probable token (Nguyen et al. 2024)
   float typical_p = 1.0f;    // (0, 1]; locally typical sampling (Meister et al. 2023)
-  float repetition_penalty = 1.0f;                    // (0, 10]; over prompt and output (Keskar et al. 2019)
-  float presence_penalty = 0.0f;                      // [-2, 2]; once per token that the output holds
-  float frequency_penalty = 0.0f;                     // [-2, 2]; per occurrence in the output
-  std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to its logit, [-100, 100]
-  std::optional<uint64_t> seed;                       // absent: drawn from the system
-  std::vector<std::string> stop;  // at most 16, none empty; the text ends before the first that appears
-  std::vector<int32_t> stop_token_ids;
+  float repetition_penalty = 1.0f;  // (0, 10]; over prompt and output (Keskar et al. 2019)
+  float presence_penalty = 0.0f;    // [-2, 2]; once per token that the output holds
+  float frequency_penalty = 0.0f;   // [-2, 2]; per occurrence in the output
+  std::vector<std::pair<int32_t, float>> logit_bias{};  // token id, added to its logit, [-100, 100]
+  std::optional<uint64_t> seed{};                       // absent: drawn from the system
+  std::vector<std::string> stop{};  // at most 16, none empty; the text ends before the first that appears
+  std::vector<int32_t> stop_token_ids{};
   bool ignore_eos = false;
-  std::optional<int> logprobs;  // 0…20: log-probability of each chosen token, and of that many best
+  std::optional<int> logprobs{};  // 0…20: log-probability of each chosen token, and of that many best
 };
 
 struct Request {
-  std::vector<int32_t> prompt_token_ids;  // at least one
-  SamplingParams sampling;
+  std::vector<int32_t> prompt_token_ids{};  // at least one
+  SamplingParams sampling{};
   // 0…100: for every prompt position the log-sum-exp and that many best next tokens (PromptPosition).
-  std::optional<int> prompt_logprobs;
+  std::optional<int> prompt_logprobs{};
   // At most this many prompt tokens in one step; 0 = the engine's choice. Results do not depend on it.
   int prefill_chunk_tokens = 0;
 };
@@ -54,9 +54,9 @@ struct TokenLogprob {
 
 // What the model says after one prompt token.
 struct PromptPosition {
-  double logsumexp = 0;              // of the logits
-  std::optional<TokenLogprob> next;  // the token that really follows; absent at the last position
-  std::vector<TokenLogprob> top;     // best first
+  double logsumexp = 0;                // of the logits
+  std::optional<TokenLogprob> next{};  // the token that really follows; absent at the last position
+  std::vector<TokenLogprob> top{};     // best first
 };
 
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
@@ -64,13 +64,13 @@ enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 
 // One step of an answer. Every stream ends with exactly one event whose finish is not kNone.
 struct TokenEvent {
-  std::optional<int32_t> token_id;  // absent in events that only end the stream or carry prompt positions
-  std::string text;                 // whole code points that became certain; may be empty
-  std::optional<TokenLogprob> logprob;
-  std::vector<TokenLogprob> top_logprobs;
-  std::vector<PromptPosition> prompt_positions;  // of one prefill chunk, in order
+  std::optional<int32_t> token_id{};  // absent in events that only end the stream or carry prompt positions
+  std::string text{};                 // whole code points that became certain; may be empty
+  std::optional<TokenLogprob> logprob{};
+  std::vector<TokenLogprob> top_logprobs{};
+  std::vector<PromptPosition> prompt_positions{};  // of one prefill chunk, in order
   FinishReason finish = FinishReason::kNone;
-  std::optional<Error> error;  // with kError
+  std::optional<Error> error{};  // with kError
 };
 
 struct Usage {
@@ -122,15 +122,16 @@ class TokenStream {
 };
 
 struct EngineOptions {
-  std::string model_path;       // a GGUF file (the first, when split)
+  std::string model_path{};     // a GGUF file (the first, when split)
   int threads = 0;              // 0 = every usable CPU
-  std::string isa;              // "" = the best of this machine; else a name of `quire info --isas`
+  std::string isa{};            // "" = the best of this machine; else a name of `quire info --isas`
   std::string kv_type = "f16";  // f32, f16
   bool exact = false;           // float32 activations and arithmetic throughout
   int context_length = 0;       // 0 = what the model was made for; bounds prompt + output of one request
-  uint64_t kv_bytes =
-      0;  // size of the block pools; 0 = one request of context_length, at most a quarter of memory
-  int inbox_requests_max = 256;  // requests that may wait; beyond it submit() is refused with kOverloaded
+  // Size of the block pools, which is reserved and not touched. 0 = one request of context_length, at most a
+  // quarter of memory.
+  uint64_t kv_bytes = 0;
+  int inbox_requests_max = 256;  // that wait for their first step; beyond it submit() gives kOverloaded
   int step_tokens_max = 512;     // most tokens in one step
 };
 
@@ -156,7 +157,7 @@ struct ModelInfo {
   uint64_t weight_bytes = 0;  // packed
   uint64_t kv_bytes_per_token = 0;
   std::string kv_type;
-  std::string isa;
+  std::string isa{};
   int threads = 0;
   double load_ms = 0;  // time that open() took
 };
@@ -178,7 +179,9 @@ class Engine {
   [[nodiscard]] virtual EngineStats stats() const = 0;  // never waits for a step
   [[nodiscard]] virtual const ModelInfo& model() const = 0;
   [[nodiscard]] virtual const Tokenizer& tokenizer() const = 0;
-  [[nodiscard]] virtual const ChatTemplate* chat_template() const = 0;  // nullptr: the file has none
+  // nullptr: the file has none, or one that does not compile; chat_template_error() then says why.
+  [[nodiscard]] virtual const ChatTemplate* chat_template() const = 0;
+  [[nodiscard]] virtual const std::optional<Error>& chat_template_error() const = 0;
 };
 
 }  // namespace quire
