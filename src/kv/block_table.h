@@ -56,7 +56,7 @@ class BlockTable {
   void release();
 
   // The block table as the kernels read it; holds until the next change.
-  [[nodiscard]] std::span<const BlockId> ids(int group) const { return groups_[group].ids; }
+  [[nodiscard]] std::span<const BlockId> ids(int group) const;
   [[nodiscard]] int tokens_used() const { return tokens_used_; }
   [[nodiscard]] int blocks_used() const;  // over all groups
   [[nodiscard]] int blocks_used(int group) const;

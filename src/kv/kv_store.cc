@@ -125,6 +125,10 @@ struct KvStore::Impl {
   std::vector<GroupFrames> groups;
   std::vector<LayerPlace> layers;  // [model layer]
 
+  [[nodiscard]] const GroupFrames& group(int index) const {
+    CHECK(index >= 0 && static_cast<size_t>(index) < groups.size());
+    return groups[static_cast<size_t>(index)];
+  }
   Result<> add_group(int index, int block_count);
   Result<> place_layers(int index);
 };
@@ -189,11 +193,11 @@ const KvGeometry& KvStore::geometry() const {
 }
 
 int KvStore::block_count(int group) const {
-  return impl_->groups.at(static_cast<size_t>(group)).block_count;
+  return impl_->group(group).block_count;
 }
 
 size_t KvStore::block_bytes(int group) const {
-  return impl_->groups.at(static_cast<size_t>(group)).block_bytes;
+  return impl_->group(group).block_bytes;
 }
 
 size_t KvStore::reserved_bytes() const {
@@ -214,17 +218,18 @@ int KvStore::group_of_layer(int layer) const {
 
 void KvStore::copy_block(int group, BlockId from, BlockId to) {
   CHECK(from != to);
-  const GroupFrames& frames = impl_->groups.at(static_cast<size_t>(group));
+  const GroupFrames& frames = impl_->group(group);
   std::memcpy(frames.frame(to), frames.frame(from), frames.block_bytes);
 }
 
 void KvStore::poison(int group, BlockId block) {
-  const GroupFrames& frames = impl_->groups.at(static_cast<size_t>(group));
+  const GroupFrames& frames = impl_->group(group);
   std::memset(frames.frame(block), 0xFF, frames.block_bytes);
 }
 
 size_t kv_block_bytes(const KvGeometry& geometry, int group) {
-  const LayerGroup& layers = geometry.groups.at(static_cast<size_t>(group));
+  CHECK(group >= 0 && static_cast<size_t>(group) < geometry.groups.size());
+  const LayerGroup& layers = geometry.groups[static_cast<size_t>(group)];
   return layers.layers.size() * static_cast<size_t>(layers.kv_heads) * head_bytes(geometry, layers);
 }
 

@@ -129,6 +129,7 @@ class RadixTree {
   void rotate_up(int32_t node);
   void replace_child(int32_t node, int32_t by);
   void remove_if_useless(int32_t node);
+  void audit_node(int32_t index) const;
 
   const KvGeometry geometry_;
   const std::vector<BlockPool*> pools_;
