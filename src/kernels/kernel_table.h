@@ -18,14 +18,21 @@
 
 namespace quire {
 
+// What weights with a zero point or a minimum need to know of 32 activations.
+struct GroupSums {
+  int16_t low = 0;   // sum of codes 0 … 15
+  int16_t high = 0;  // sum of codes 16 … 31
+  float scaled = 0;  // scale * (low + high)
+};
+
 // Activations [row, in], each group of 32 inputs with one scale: x ≈ scale * code, code in [-127, 127].
 // A view of the model's scratch memory. Every array is 64-byte aligned.
 struct QuantizedRows {
   int rows = 0;
-  int in = 0;               // padded with zero codes to a multiple of 32
-  int8_t* codes = nullptr;  // [row, in]
-  float* scales = nullptr;  // [row, in / 32]
-  int32_t* sums = nullptr;  // [row, in / 16]: sum of 16 codes
+  int in = 0;                 // a multiple of 32
+  int8_t* codes = nullptr;    // [row, in]
+  float* scales = nullptr;    // [row, in / 32]
+  GroupSums* sums = nullptr;  // [row, in / 32]
 };
 
 // Float activations [row, stride] of which `in` count.
@@ -45,11 +52,13 @@ struct ProductRows {
 struct KernelTable {
   std::string_view name;
 
-  // y = W x with int8 activations, for panels [panel_begin, panel_end) and all rows of x.
-  // Per output, groups of 32 inputs ascending: acc = fma(float(dot_g), w_scale_g * a_scale_g, acc), then, for
-  // types with a minimum, acc = fma(w_min_g, a_scale_g * float(sum_g), acc). Types with sub-groups of 16 do
-  // both halves in order. `scratch`: at least matmul_scratch_bytes(in) bytes of the calling thread's own,
-  // 64-byte aligned.
+  // y = W x with int8 activations, for panels [panel_begin, panel_end) and all rows of x. W holds integer
+  // codes (has_codes(w.type)) and w.in == x.in. Per output, groups of 32 inputs ascending: acc =
+  // fma(float(dot), w_scale * a_scale, acc), then, for types with a minimum, acc = fma(w_min, sums.scaled,
+  // acc). dot = sum of (code - zero point) * activation code, an exact integer. Types with sub-groups of 16
+  // have integer multipliers: dot = m_low * dot_low + m_high * dot_high, and with a minimum acc =
+  // fma(float(n_low * sums.low + n_high * sums.high), w_min * a_scale, acc). `scratch`: at least
+  // matmul_scratch_bytes(in) bytes of the calling thread's own, 64-byte aligned.
   void (*matmul)(const PackedMatrix& w, const QuantizedRows& x, int panel_begin, int panel_end, ProductRows y,
                  std::byte* scratch);
 
@@ -58,10 +67,12 @@ struct KernelTable {
   void (*matmul_float)(const PackedMatrix& w, const FloatRows& x, int panel_begin, int panel_end,
                        ProductRows y, std::byte* scratch);
 
-  // One row of W as float32 (embedding look-up); destination: [in].
+  // One row of W as float32 (embedding look-up), the bits of dequantize_row; destination: [in].
   void (*unpack_row)(const PackedMatrix& w, int row, float* destination);
 
-  // Quantises row `row` of x into q. scale = absmax / 127, codes rounded to nearest even.
+  // Quantises x [q.in] into row `row` of q. Per group: scale = absmax / 127, code = x * (127 / absmax)
+  // rounded to nearest even. A group below 1e-35 has scale 0. A group with an infinity or NaN has that as
+  // scale and zero codes, so every product with it becomes NaN.
   void (*quantize_row)(const float* x, int row, const QuantizedRows& q);
 
   // y = x / sqrt(mean(x²) + epsilon) * w over n values; w may be nullptr (all ones). x == y is allowed.

@@ -26,6 +26,9 @@ struct PackedMatrix {
   [[nodiscard]] int panels() const { return ceil_div(out, kPanelRows); }
 };
 
+// Whether weights of this type are integer codes with scales, so that they multiply int8 activations.
+[[nodiscard]] bool has_codes(TensorType type);
+
 // Bytes of one panel; a multiple of 64. `in` is a multiple of the type's block_elements.
 [[nodiscard]] size_t packed_panel_bytes(TensorType type, int in);
 

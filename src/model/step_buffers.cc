@@ -68,7 +68,7 @@ void StepBuffers::place(Layout& layout) {
     layout.array(buffers.normed, count, s.width);
     layout.array(buffers.codes, 2 * count, in);
     layout.array(buffers.scales, 2 * count, in / kGroup);
-    layout.array(buffers.sums, 2 * count, in / 16);
+    layout.array(buffers.sums, 2 * count, in / kGroup);
   };
   place_rows(rows_, rows);
   size_t halves = layout.offset();
