@@ -86,6 +86,12 @@ struct AttentionPlan {
 [[nodiscard]] AttentionPlan plan_attention(std::vector<AttentionSequence> sequences, int heads, int kv_heads,
                                            int window, int threads);
 
+// A partial result: max, sum, padding to kSlotHeaderFloats, out[value_dim], padding to a multiple of it. The
+// slots of an item lie [span - span_begin][(row - row_begin) * group + head], from its partial_slot on; those
+// of a row that sees nothing of a span are neither written nor read.
+inline constexpr int kSlotHeaderFloats = 16;
+[[nodiscard]] size_t attention_slot_floats(int value_dim);
+
 // Floats of scratch that `plan` needs for partial results.
 [[nodiscard]] size_t attention_partial_floats(const AttentionPlan& plan, int value_dim);
 
@@ -97,6 +103,10 @@ struct AttentionBuffers {
   size_t out_stride = 0;
   float* partials = nullptr;
 };
+
+// The calling thread's own scratch for the attention kernels: at least `floats`, 64-byte aligned, contents
+// undefined. It grows to the largest request and stays until the thread ends.
+[[nodiscard]] float* attention_scratch(size_t floats);
 
 struct AttentionKernels {
   // Encodes one token's K and V of one KV head into its block: once, never again.

@@ -59,6 +59,10 @@ struct Avx2Words {
     return {_mm256_round_ps(a.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
             _mm256_round_ps(a.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }
+  KERNEL_INLINE F32 select_less(F32 a, F32 b, F32 x, F32 y) {
+    return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+            _mm256_blendv_ps(y.hi, x.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+  }
   KERNEL_INLINE float reduce_add(F32 a) {
     const __m256 eight = _mm256_add_ps(a.lo, a.hi);
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

@@ -80,6 +80,10 @@ struct ScalarWords {
   KERNEL_INLINE F32 round_even(F32 a) {
     return map([&](int i) { return std::nearbyint(a.lane[i]); });
   }
+  // x in lanes where a < b, y in the others.
+  KERNEL_INLINE F32 select_less(F32 a, F32 b, F32 x, F32 y) {
+    return map([&](int i) { return a.lane[i] < b.lane[i] ? x.lane[i] : y.lane[i]; });
+  }
   // One shape everywhere: lane i with lane i + 8, then i + 4, i + 2, i + 1.
   KERNEL_INLINE float reduce_add(F32 a) {
     for (int half = 8; half > 0; half /= 2)
