@@ -11,9 +11,9 @@ namespace quire {
 namespace {
 
 ActivationForm form_of(const Projection& projection, const ModelOptions& options, int terms) {
-  TensorType type = projection.matrix.type;
-  bool float_weights = type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBF16;
-  if (float_weights || options.arithmetic == Arithmetic::kFloat32) return ActivationForm::kFloat;
+  if (!has_codes(projection.matrix.type) || options.arithmetic == Arithmetic::kFloat32) {
+    return ActivationForm::kFloat;
+  }
   return terms >= 2 ? ActivationForm::kInt8Twice : ActivationForm::kInt8;
 }
 

@@ -1,0 +1,80 @@
+#include "model/activation_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/packed_matrix.h"
+
+namespace quire {
+namespace {
+
+// Rows of activations with everything that a view of them needs.
+class Rows {
+ public:
+  Rows(int rows, int in)
+      : values_(static_cast<size_t>(rows) * in),
+        codes_(2 * values_.size()),
+        scales_(codes_.size() / kGroup),
+        sums_(codes_.size() / kGroup) {
+    view.floats = {.rows = rows, .in = in, .stride = static_cast<size_t>(in), .values = values_.data()};
+    view.codes = {
+        .rows = rows, .in = in, .codes = codes_.data(), .scales = scales_.data(), .sums = sums_.data()};
+  }
+
+  float& at(int row, int i) { return values_[static_cast<size_t>(row) * view.floats.in + i]; }
+  // What code row `row` stands for.
+  double code_value(int row, int i) const {
+    size_t index = static_cast<size_t>(row) * view.codes.in + i;
+    return static_cast<double>(scales_[index / kGroup]) * codes_[index];
+  }
+
+  ActivationRows view;
+
+ private:
+  std::vector<float> values_;
+  std::vector<int8_t> codes_;
+  std::vector<float> scales_;
+  std::vector<GroupSums> sums_;
+};
+
+TEST(QuantizeActivation, ASecondTermKeepsWhatTheFirstLost) {
+  constexpr int kRows = 3;
+  constexpr int kIn = 96;
+  Rows rows(kRows, kIn);
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> scratch(kIn);
+  for (int row = 0; row < kRows; ++row) {
+    for (int i = 0; i < kIn; ++i) rows.at(row, i) = normal(random) * (i % 40 == 5 ? 30.0f : 1.0f);
+    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kInt8Twice, scratch.data());
+  }
+  for (int row = 0; row < kRows; ++row) {
+    for (int group = 0; group < kIn / kGroup; ++group) {
+      double largest = 0;
+      for (int i = group * kGroup; i < (group + 1) * kGroup; ++i) {
+        largest = std::max<double>(largest, std::abs(rows.at(row, i)));
+      }
+      for (int i = group * kGroup; i < (group + 1) * kGroup; ++i) {
+        double first = rows.code_value(row, i);
+        EXPECT_NEAR(first, rows.at(row, i), largest / 127 * 0.5001);
+        // Half a step of the second scale, which is at most half a step of the first over 127.
+        EXPECT_NEAR(first + rows.code_value(kRows + row, i), rows.at(row, i), largest / 127 / 254 * 0.51);
+      }
+    }
+  }
+}
+
+TEST(QuantizeActivation, FloatRowsStayAsTheyAre) {
+  Rows rows(1, 32);
+  std::vector<float> scratch(32);
+  rows.at(0, 3) = 2.0f;
+  quantize_activation(*find_kernels("scalar"), rows.view, 0, ActivationForm::kFloat, scratch.data());
+  EXPECT_EQ(rows.view.codes.scales[0], 0.0f);
+  EXPECT_EQ(rows.view.codes.codes[3], 0);
+}
+
+}  // namespace
+}  // namespace quire

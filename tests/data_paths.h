@@ -1,0 +1,33 @@
+// Where tests find models and shared data. A test whose data is absent is skipped, with the reason.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace quire::test {
+
+inline std::string environment_or(const char* name, std::string fallback) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? std::string(value) : std::move(fallback);
+}
+
+// A file of the model cache: $QUIRE_MODELS, else ~/.cache/quire/models.
+inline std::string model_path(const std::string& file) {
+  std::string home = environment_or("HOME", "");
+  return environment_or("QUIRE_MODELS", home + "/.cache/quire/models") + "/" + file;
+}
+
+// A file of the shared test data: $QUIRE_SHARED, else the folder `shared` beside the repository.
+inline std::string shared_path(const std::string& file) {
+  auto repository = std::filesystem::path(__FILE__).parent_path().parent_path();
+  return environment_or("QUIRE_SHARED", (repository.parent_path() / "shared").string()) + "/data/" + file;
+}
+
+}  // namespace quire::test
+
+// Skips the running test when `path` does not exist.
+#define SKIP_WITHOUT(path)                                                      \
+  do {                                                                          \
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << (path) << " is absent"; \
+  } while (false)

@@ -1,0 +1,259 @@
+// The determinism duty: the logits of a row depend on that row's tokens and positions only. Whatever the
+// chunk size, thread count, block placement, neighbours or instruction set: the same bits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "tests/data_paths.h"
+#include "tests/model_runner.h"
+#include "tests/tiny_model.h"
+
+namespace quire::test {
+namespace {
+
+using Logits = std::vector<float>;  // [position, vocab]
+
+struct Prompt {
+  std::vector<TokenId> ids;
+  Logits alone;  // the answer to be met bit for bit
+};
+
+std::vector<TokenId> random_ids(std::mt19937& random, int count, int vocab_size) {
+  std::uniform_int_distribution<TokenId> token(0, vocab_size - 1);
+  std::vector<TokenId> ids(count);
+  for (TokenId& id : ids) id = token(random);
+  return ids;
+}
+
+// One prompt after the other, each in one piece.
+Logits run_alone(ModelRunner& runner, const std::vector<TokenId>& ids, int chunk) {
+  CHECK(runner.reset().has_value());
+  TestSequence sequence;
+  Logits logits;
+  runner.prefill(sequence, ids, chunk, 0, [&](Position position, std::span<const float> row) {
+    CHECK(static_cast<size_t>(position) * row.size() == logits.size());
+    logits.insert(logits.end(), row.begin(), row.end());
+  });
+  return logits;
+}
+
+void expect_same_row(const Prompt& prompt, Position position, std::span<const float> row) {
+  const float* expected = prompt.alone.data() + static_cast<size_t>(position) * row.size();
+  ASSERT_EQ(std::memcmp(expected, row.data(), row.size_bytes()), 0)
+      << "position " << position << ": " << expected[0] << " alone, now " << row[0];
+}
+
+// All prompts together: every step takes a random chunk, or none, of each.
+void run_together(ModelRunner& runner, const std::vector<Prompt>& prompts, unsigned seed, int step_tokens) {
+  CHECK(runner.reset().has_value());
+  std::mt19937 random(seed);
+  std::vector<TestSequence> sequences(prompts.size());
+  auto left = [&](size_t index) {
+    return static_cast<int>(prompts[index].ids.size()) - sequences[index].length;
+  };
+  while (true) {
+    std::vector<StepPart> parts;
+    std::vector<size_t> owners;
+    int budget = step_tokens;
+    int open = 0;
+    for (size_t index = 0; index < prompts.size(); ++index) {
+      open += left(index);
+      // Often a single token, as in decode.
+      int chunk = random() % 2 == 0 ? 1 : static_cast<int>(random() % 60);
+      chunk = std::min({chunk, left(index), budget});
+      if (chunk == 0) continue;
+      budget -= chunk;
+      owners.push_back(index);
+      parts.push_back(
+          {&sequences[index], std::span(prompts[index].ids).subspan(sequences[index].length, chunk), 0});
+    }
+    if (open == 0) return;
+    if (parts.empty()) continue;
+    LogitsView logits = runner.step(parts);
+    int row = 0;
+    for (size_t part = 0; part < parts.size(); ++part) {
+      auto count = static_cast<Position>(parts[part].tokens.size());
+      Position first = sequences[owners[part]].length - count;
+      for (Position i = 0; i < count; ++i) {
+        ASSERT_NO_FATAL_FAILURE(expect_same_row(prompts[owners[part]], first + i, logits.row(row++)));
+      }
+    }
+  }
+}
+
+// --- tiny models of many shapes ---
+
+struct TinyCase {
+  std::string name;
+  TinyModel model;
+  Arithmetic arithmetic = Arithmetic::kInt8Activations;
+  ActivationTerms terms = {};
+  KvType kv_type = KvType::kF16;
+};
+
+void PrintTo(const TinyCase& tiny, std::ostream* out) {
+  *out << tiny.name;
+}
+
+std::vector<TinyCase> tiny_cases() {
+  using enum TensorType;
+  ActivationTerms twice{
+      .query_key = 2, .value = 2, .attention_output = 2, .gate_up = 2, .down = 2, .head = 2};
+  ActivationTerms once{.head = 1};
+  std::vector<TinyCase> cases = {
+      {.name = "gqa1", .model = {.heads = 3, .kv_heads = 3, .type = kQ4_0, .other_type = kQ8_0}},
+      {.name = "gqa3", .model = {.heads = 3, .kv_heads = 1, .type = kQ4_1}, .terms = once},
+      {.name = "gqa7_bias",
+       .model = {.architecture = "qwen2", .heads = 14, .kv_heads = 2, .head_dim = 16, .type = kQ5_0},
+       .kv_type = KvType::kF32},
+      {.name = "window_qk_norm",
+       .model =
+           {.architecture = "gemma3", .layers = 7, .heads = 4, .kv_heads = 1, .window = 40, .type = kQ5_1}},
+      {.name = "twice",
+       .model = {.heads = 4, .kv_heads = 2, .type = kQ4_1, .other_type = kQ5_0},
+       .terms = twice},
+      {.name = "k_quants",
+       .model = {.width = 256,
+                 .heads = 4,
+                 .kv_heads = 2,
+                 .head_dim = 64,
+                 .ffn_width = 512,
+                 .type = kQ4_K,
+                 .other_type = kQ6_K}},
+      {.name = "float_weights",
+       .model = {.width = 48,
+                 .heads = 6,
+                 .kv_heads = 2,
+                 .head_dim = 8,
+                 .ffn_width = 172,
+                 .type = kF16,
+                 .other_type = kBF16}},
+      {.name = "mixed_float_int8", .model = {.heads = 2, .kv_heads = 2, .type = kIQ4_NL, .other_type = kF32}},
+      {.name = "exact",
+       .model = {.heads = 6, .kv_heads = 2, .type = kQ4_0, .other_type = kQ8_0},
+       .arithmetic = Arithmetic::kFloat32,
+       .kv_type = KvType::kF32},
+  };
+  return cases;
+}
+
+class TinySameness : public testing::TestWithParam<TinyCase> {
+ protected:
+  void SetUp() override {
+    bytes_ = TinyModelWriter(GetParam().model).bytes();
+    auto file = GgufFile::parse(bytes_, "tiny");
+    CHECK(file.has_value());
+    file_ = std::make_unique<GgufFile>(std::move(*file));
+    std::mt19937 random(7);
+    auto reference = open({.isa = "scalar", .threads = 1});
+    // 300 tokens reach into the second span of attention and leave every window.
+    for (int count : {300, 33, 1, 120}) {
+      Prompt prompt{random_ids(random, count, GetParam().model.vocab_size), {}};
+      prompt.alone = run_alone(*reference, prompt.ids, 320);
+      for (float value : prompt.alone) ASSERT_TRUE(std::isfinite(value));
+      prompts_.push_back(std::move(prompt));
+    }
+  }
+
+  std::unique_ptr<ModelRunner> open(RunnerOptions options) {
+    options.arithmetic = GetParam().arithmetic;
+    options.terms = GetParam().terms;
+    options.kv_type = GetParam().kv_type;
+    options.step_tokens_max = options.step_logits_max = 320;
+    options.kv_tokens = 1024;
+    auto runner = ModelRunner::open(*file_, options);
+    CHECK(runner.has_value());
+    return std::move(*runner);
+  }
+
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<GgufFile> file_;
+  std::vector<Prompt> prompts_;
+};
+
+TEST_P(TinySameness, AnyChunk) {
+  auto runner = open({.threads = 2});
+  for (int chunk : {1, 2, 7, 32, 100}) {
+    for (const Prompt& prompt : prompts_) {
+      ASSERT_EQ(run_alone(*runner, prompt.ids, chunk), prompt.alone) << "chunk " << chunk;
+    }
+  }
+}
+
+TEST_P(TinySameness, AnyThreadCountPlacementAndNeighbours) {
+  for (int threads : {1, 2, 3, 8}) {
+    auto runner = open({.threads = threads, .placement = static_cast<unsigned>(threads) + 1});
+    for (unsigned seed = 1; seed <= 2; ++seed) {
+      ASSERT_NO_FATAL_FAILURE(run_together(*runner, prompts_, seed, 320))
+          << threads << " threads, seed " << seed;
+    }
+  }
+}
+
+TEST_P(TinySameness, EveryInstructionSet) {
+  for (const KernelTable* kernels : available_kernels()) {
+    auto runner = open({.isa = std::string(kernels->name), .threads = 2, .placement = 5});
+    ASSERT_NO_FATAL_FAILURE(run_together(*runner, prompts_, 3, 64)) << kernels->name;
+    ASSERT_EQ(run_alone(*runner, prompts_[0].ids, 320), prompts_[0].alone) << kernels->name;
+  }
+}
+
+TEST_P(TinySameness, AnyBlockSize) {
+  for (int block_tokens : {2, 16, 64}) {
+    auto runner = open({.threads = 2, .block_tokens = block_tokens, .placement = 9});
+    ASSERT_NO_FATAL_FAILURE(run_together(*runner, prompts_, 4, 320)) << block_tokens << " tokens a block";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, TinySameness, testing::ValuesIn(tiny_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// --- a real model ---
+
+class RealSameness : public testing::Test {
+ protected:
+  const std::string path_ = model_path("SmolLM2-135M-Instruct.Q4_1.gguf");
+
+  std::unique_ptr<ModelRunner> open(RunnerOptions options) {
+    options.step_tokens_max = options.step_logits_max = 320;
+    options.kv_tokens = 1024;
+    auto runner = ModelRunner::open(path_, options);
+    CHECK(runner.has_value());
+    return std::move(*runner);
+  }
+
+  std::vector<Prompt> prompts(ModelRunner& runner, std::initializer_list<int> counts) {
+    std::mt19937 random(11);
+    std::vector<Prompt> made;
+    for (int count : counts) {
+      Prompt prompt{random_ids(random, count, runner.model().spec().vocab_size), {}};
+      prompt.alone = run_alone(runner, prompt.ids, 320);
+      made.push_back(std::move(prompt));
+    }
+    return made;
+  }
+};
+
+TEST_F(RealSameness, ThreadsPlacementNeighboursAndChunks) {
+  SKIP_WITHOUT(path_);
+  std::vector<Prompt> expected = prompts(*open({.threads = 1}), {290, 37, 70});
+  for (int threads : {1, 2, 3, 8}) {
+    auto runner = open({.threads = threads, .placement = static_cast<unsigned>(threads)});
+    ASSERT_NO_FATAL_FAILURE(run_together(*runner, expected, threads, 320)) << threads << " threads";
+  }
+}
+
+TEST_F(RealSameness, EveryInstructionSet) {
+  SKIP_WITHOUT(path_);
+  std::vector<Prompt> expected = prompts(*open({.isa = "scalar", .threads = 2}), {19, 6});
+  for (const KernelTable* kernels : available_kernels()) {
+    auto runner = open({.isa = std::string(kernels->name), .threads = 2});
+    ASSERT_NO_FATAL_FAILURE(run_together(*runner, expected, 2, 320)) << kernels->name;
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
