@@ -104,7 +104,7 @@ struct RequestSummary {
 // The answer to one request. One thread reads it; destroying it cancels what still runs.
 class TokenStream {
  public:
-  struct State;
+  class State;
   explicit TokenStream(std::shared_ptr<State> state);
   TokenStream(TokenStream&&) noexcept;
   TokenStream& operator=(TokenStream&&) noexcept;

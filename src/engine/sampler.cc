@@ -170,6 +170,8 @@ TokenId draw_from(std::span<const double> weights, double point) {
   return last;
 }
 
+}  // namespace
+
 Result<> check_row(LogitRow::Fault fault, Position position) {
   switch (fault) {
     case LogitRow::Fault::kNone:
@@ -184,8 +186,6 @@ Result<> check_row(LogitRow::Fault fault, Position position) {
   }
   UNREACHABLE();
 }
-
-}  // namespace
 
 Result<> validate_sampling(const SamplingParams& params, int vocab_size) {
   constexpr int kIntMax = std::numeric_limits<int>::max();

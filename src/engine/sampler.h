@@ -17,6 +17,9 @@ namespace quire {
 // Errors: kInvalidArgument with field, value and limit.
 [[nodiscard]] Result<> validate_sampling(const SamplingParams& params, int vocab_size);
 
+// The error for a row that cannot be sampled; `position`: where its token would stand.
+[[nodiscard]] Result<> check_row(LogitRow::Fault fault, Position position);
+
 struct TokenChoice {
   TokenId id = 0;
   std::optional<TokenLogprob> logprob{};  // when asked for

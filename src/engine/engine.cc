@@ -1,0 +1,252 @@
+#include "quire/engine.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/thread_pool.h"
+#include "engine/engine_loop.h"
+#include "engine/engine_plan.h"
+#include "engine/inbox.h"
+#include "engine/model_package.h"
+#include "engine/sampler.h"
+#include "engine/token_stream.h"
+#include "files/gguf_file.h"
+#include "kv/kv_store.h"
+#include "model/model.h"
+#include "sched/scheduler.h"
+
+namespace quire {
+namespace {
+
+constexpr int kPromptLogprobsMax = 100;
+constexpr int kRunningSequencesMax = 256;
+// Requests that want logits of every prompt token go in chunks of at most about this much of them.
+constexpr uint64_t kPromptLogitsBytes = 32 << 20;
+constexpr int kPromptChunkMin = 16;
+
+// The text side of a model file.
+struct TextParts {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<ChatTemplate> chat_template;
+  std::optional<Error> chat_template_error;
+};
+
+Result<TextParts> load_text(const GgufFile& file) {
+  TextParts parts;
+  parts.tokenizer = TRY(tokenizer_of(file));
+  auto chat_template = chat_template_of(file);
+  if (chat_template) {
+    parts.chat_template = std::move(*chat_template);
+  } else {
+    parts.chat_template_error = std::move(chat_template.error());
+  }
+  return parts;
+}
+
+// Runs load_text() beside the thread that made it.
+class TextLoader {
+ public:
+  explicit TextLoader(const GgufFile& file) : thread_([this, &file] { result_ = load_text(file); }) {}
+  ~TextLoader() {
+    if (thread_.joinable()) thread_.join();
+  }
+  TextLoader(const TextLoader&) = delete;
+  TextLoader& operator=(const TextLoader&) = delete;
+  Result<TextParts> take() {
+    thread_.join();
+    return std::move(result_);
+  }
+
+ private:
+  Result<TextParts> result_;
+  std::thread thread_;
+};
+
+uint64_t system_seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+// Everything that open() makes, in the order in which it may be torn down from the end.
+struct Parts {
+  ModelInfo info;
+  TextParts text;
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<KvStore> kv;
+  std::unique_ptr<Scheduler> scheduler;
+  std::shared_ptr<Inbox> inbox;
+};
+
+// Owns the parts and the engine thread. Invariant: the thread runs from the constructor to the destructor.
+class LoadedEngine final : public Engine {
+ public:
+  explicit LoadedEngine(Parts parts)
+      : parts_(std::move(parts)),
+        loop_({.pool = parts_.pool.get(),
+               .model = parts_.model.get(),
+               .kv = parts_.kv.get(),
+               .scheduler = parts_.scheduler.get(),
+               .inbox = parts_.inbox.get(),
+               .clock = &clock_,
+               .end_tokens = end_tokens()}),
+        thread_([this] { loop_.run(); }) {}
+
+  ~LoadedEngine() override {
+    parts_.inbox->close();
+    thread_.join();
+  }
+
+  Result<TokenStream> submit(Request request) override;
+  [[nodiscard]] EngineStats stats() const override { return loop_.stats(); }
+  [[nodiscard]] const ModelInfo& model() const override { return parts_.info; }
+  [[nodiscard]] const Tokenizer& tokenizer() const override { return *parts_.text.tokenizer; }
+  [[nodiscard]] const ChatTemplate* chat_template() const override { return parts_.text.chat_template.get(); }
+  [[nodiscard]] const std::optional<Error>& chat_template_error() const override {
+    return parts_.text.chat_template_error;
+  }
+
+ private:
+  [[nodiscard]] std::vector<TokenId> end_tokens() const;
+  [[nodiscard]] Result<> check(const Request& request) const;
+  [[nodiscard]] int prefill_chunk(const Request& request) const;
+
+  const Parts parts_;
+  const MonotonicClock clock_;
+  std::atomic<uint64_t> next_seq_{1};
+  EngineLoop loop_;
+  std::thread thread_;
+};
+
+// Those that the model can yield.
+std::vector<TokenId> LoadedEngine::end_tokens() const {
+  std::vector<TokenId> ends;
+  for (TokenId id : parts_.text.tokenizer->end_tokens()) {
+    if (id >= 0 && id < parts_.info.vocab_size) ends.push_back(id);
+  }
+  return ends;
+}
+
+Result<> LoadedEngine::check(const Request& request) const {
+  TRY(validate_sampling(request.sampling, parts_.info.vocab_size));
+  if (request.prompt_token_ids.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "prompt_token_ids", "prompt_token_ids is empty");
+  }
+  for (size_t i = 0; i < request.prompt_token_ids.size(); ++i) {
+    const TokenId id = request.prompt_token_ids[i];
+    if (id >= 0 && id < parts_.info.vocab_size) continue;
+    return fail(ErrorCode::kInvalidArgument, "prompt_token_ids",
+                "prompt_token_ids[{}] is {}, the vocabulary has 0 to {}", i, id, parts_.info.vocab_size - 1);
+  }
+  if (request.prompt_logprobs &&
+      (*request.prompt_logprobs < 0 || *request.prompt_logprobs > kPromptLogprobsMax)) {
+    return fail(ErrorCode::kInvalidArgument, "prompt_logprobs",
+                "prompt_logprobs is {}, it must lie in [0, {}]", *request.prompt_logprobs,
+                kPromptLogprobsMax);
+  }
+  if (request.prefill_chunk_tokens < 0) {
+    return fail(ErrorCode::kInvalidArgument, "prefill_chunk_tokens",
+                "prefill_chunk_tokens is {}, it must be at least 0", request.prefill_chunk_tokens);
+  }
+  return {};
+}
+
+int LoadedEngine::prefill_chunk(const Request& request) const {
+  if (!request.prompt_logprobs) return request.prefill_chunk_tokens;
+  const auto row_bytes = static_cast<uint64_t>(parts_.info.vocab_size) * sizeof(float);
+  const int most = std::max(kPromptChunkMin, static_cast<int>(kPromptLogitsBytes / row_bytes));
+  return request.prefill_chunk_tokens == 0 ? most : std::min(most, request.prefill_chunk_tokens);
+}
+
+Result<TokenStream> LoadedEngine::submit(Request request) {
+  TRY(check(request));
+  SequenceRequest sequence;
+  sequence.max_tokens = request.sampling.max_tokens;
+  sequence.prefill_chunk_tokens = prefill_chunk(request);
+  sequence.prompt_logits = request.prompt_logprobs ? PromptLogits::kAll : PromptLogits::kLast;
+  sequence.prompt = std::move(request.prompt_token_ids);
+  TRY(parts_.scheduler->check_admissible(sequence));
+  sequence.seq = SeqId{next_seq_.fetch_add(1, std::memory_order_relaxed)};
+  auto state = std::make_shared<TokenStream::State>(
+      StreamStart{.seq = sequence.seq,
+                  .inbox = parts_.inbox,
+                  .tokenizer = parts_.text.tokenizer,
+                  .stops = request.sampling.stop,
+                  .prompt_tokens = static_cast<int>(sequence.prompt.size()),
+                  .submitted_ns = clock_.now_ns()});
+  const uint64_t seed = request.sampling.seed ? *request.sampling.seed : system_seed();
+  TRY(parts_.inbox->submit({.sequence = std::move(sequence),
+                            .sampling = std::move(request.sampling),
+                            .seed = seed,
+                            .prompt_logprobs = request.prompt_logprobs,
+                            .stream = state}));
+  return TokenStream(std::move(state));
+}
+
+int choose_threads(int wanted) {
+  constexpr size_t kMost = 256;
+  return wanted > 0 ? wanted : static_cast<int>(std::min(kMost, usable_cpus().size()));
+}
+
+// Geometry, pools and scheduler of a loaded model.
+Result<> plan_kv(const EngineOptions& options, Parts& parts) {
+  const ModelSpec& spec = parts.model->spec();
+  const KvGeometry geometry = spec.kv_geometry(*kv_type_from_name(options.kv_type));
+  const std::vector<int> counts = TRY(plan_pools(geometry, {.context_length = parts.info.context_length,
+                                                            .step_tokens_max = options.step_tokens_max,
+                                                            .kv_bytes = options.kv_bytes,
+                                                            .bytes_max = usable_memory_bytes() / 4}));
+  parts.kv = TRY(KvStore::create(geometry, counts));
+  parts.scheduler = std::make_unique<Scheduler>(
+      SchedulerOptions{.geometry = geometry,
+                       .block_counts = counts,
+                       .context_length = parts.info.context_length,
+                       .step_tokens_max = options.step_tokens_max,
+                       .running_sequences_max = std::min(kRunningSequencesMax, options.step_tokens_max)});
+  parts.info.kv_bytes_per_token = kv_token_bytes(geometry);
+  parts.info.kv_type = options.kv_type;
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
+  const MonotonicClock clock;
+  const int64_t begin_ns = clock.now_ns();
+  TRY(validate_options(options));
+  Parts parts;
+  const KernelTable* kernels = TRY(choose_kernels(options.isa));
+  const GgufFile file = TRY(GgufFile::open(options.model_path));
+  const ModelSpec spec = TRY(read_model_spec(file));
+  parts.info.context_length = TRY(choose_context_length(options.context_length, spec));
+  TextLoader text(file);
+  parts.pool = std::make_unique<ThreadPool>(choose_threads(options.threads));
+  parts.model = TRY(
+      Model::load(file, {.kernels = kernels,
+                         .pool = parts.pool.get(),
+                         .arithmetic = options.exact ? Arithmetic::kFloat32 : Arithmetic::kInt8Activations,
+                         .step_tokens_max = options.step_tokens_max,
+                         .step_logits_max = options.step_tokens_max}));
+  TRY(plan_kv(options, parts));
+  parts.text = TRY(text.take());
+  parts.inbox = std::make_shared<Inbox>(options.inbox_requests_max);
+  parts.info.architecture = spec.architecture;
+  parts.info.name = spec.name;
+  parts.info.vocab_size = spec.vocab_size;
+  parts.info.layers = static_cast<int>(spec.layers.size());
+  parts.info.weight_bytes = parts.model->weight_bytes();
+  parts.info.isa = kernels->name;
+  parts.info.threads = parts.pool->size();
+  // What building the tables of the vocabulary left behind goes back to the system.
+  malloc_trim(0);
+  parts.info.load_ms = static_cast<double>(clock.now_ns() - begin_ns) * 1e-6;
+  return std::make_unique<LoadedEngine>(std::move(parts));
+}
+
+}  // namespace quire

@@ -1,0 +1,67 @@
+#include "engine/inbox.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+
+Result<> Inbox::submit(Submission submission) {
+  std::lock_guard lock(mutex_);
+  if (batch_.state == InboxBatch::State::kClosed) {
+    return fail(ErrorCode::kCancelled, "", "the engine is stopping");
+  }
+  if (waiting_count_ >= capacity_) {
+    return fail(ErrorCode::kOverloaded, "inbox_requests_max", "{} requests wait, limit is {}", waiting_count_,
+                capacity_);
+  }
+  ++waiting_count_;
+  batch_.submissions.push_back(std::move(submission));
+  arrived_.notify_one();
+  return {};
+}
+
+void Inbox::cancel(SeqId seq) {
+  std::lock_guard lock(mutex_);
+  if (batch_.state == InboxBatch::State::kClosed) return;
+  batch_.cancellations.push_back(seq);
+  arrived_.notify_one();
+}
+
+void Inbox::close() {
+  std::lock_guard lock(mutex_);
+  batch_.state = InboxBatch::State::kClosed;
+  arrived_.notify_one();
+}
+
+InboxBatch Inbox::take() {
+  std::lock_guard lock(mutex_);
+  return take_locked();
+}
+
+InboxBatch Inbox::wait_and_take() {
+  std::unique_lock lock(mutex_);
+  arrived_.wait(lock, [this] {
+    return !batch_.submissions.empty() || !batch_.cancellations.empty() ||
+           batch_.state == InboxBatch::State::kClosed;
+  });
+  return take_locked();
+}
+
+InboxBatch Inbox::take_locked() {
+  InboxBatch taken = std::exchange(batch_, InboxBatch{.state = batch_.state});
+  return taken;
+}
+
+void Inbox::left_queue(int count) {
+  std::lock_guard lock(mutex_);
+  waiting_count_ -= count;
+  CHECK(waiting_count_ >= 0);
+}
+
+int Inbox::waiting_count() const {
+  std::lock_guard lock(mutex_);
+  return waiting_count_;
+}
+
+}  // namespace quire
