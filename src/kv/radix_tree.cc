@@ -145,7 +145,7 @@ PrefixNodeId RadixTree::insert(const SealedPrefix& prefix) {
       set_block(node, static_cast<int>(g), prefix.blocks[g]);
     CHECK(geometry_.groups[g].window > 0 || at(node).blocks[g] != kNoBlock);
   }
-  remove_if_useless(node);
+  CHECK(place.node != kNone || has_any_block(at(node)));
   return {node};
 }
 
