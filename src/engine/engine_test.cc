@@ -1,0 +1,598 @@
+#include "quire/engine.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/engine_plan.h"
+#include "engine/tiny_model.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+namespace {
+
+using namespace std::chrono_literals;
+
+EngineOptions tiny_options(TinyKind kind = TinyKind::kFull) {
+  return {.model_path = tiny_model_path(kind), .threads = 2, .kv_type = "f32", .exact = true};
+}
+
+std::unique_ptr<Engine> open_tiny(const EngineOptions& options = tiny_options()) {
+  auto engine = Engine::open(options);
+  EXPECT_TRUE(engine.has_value()) << engine.error().message;
+  return std::move(*engine);
+}
+
+std::vector<int32_t> random_prompt(int count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % 256);
+  return ids;
+}
+
+// An answer read to its end.
+struct Answer {
+  std::vector<int32_t> ids;
+  std::string text;
+  std::vector<TokenLogprob> logprobs;
+  std::vector<std::vector<TokenLogprob>> tops;
+  std::vector<PromptPosition> positions;
+  FinishReason finish = FinishReason::kNone;
+  std::optional<Error> error;
+  RequestSummary summary;
+  int final_events = 0;
+};
+
+Answer read_all(TokenStream& stream) {
+  Answer answer;
+  while (auto event = stream.next()) {
+    EXPECT_EQ(answer.finish, FinishReason::kNone) << "an event after the final one";
+    if (event->token_id) answer.ids.push_back(*event->token_id);
+    answer.text += event->text;
+    if (event->logprob) answer.logprobs.push_back(*event->logprob);
+    if (event->token_id) answer.tops.push_back(event->top_logprobs);
+    for (auto& position : event->prompt_positions) answer.positions.push_back(std::move(position));
+    answer.finish = event->finish;
+    answer.final_events += event->finish != FinishReason::kNone ? 1 : 0;
+    answer.error = event->error;
+  }
+  EXPECT_EQ(answer.final_events, 1);
+  answer.summary = stream.summary();
+  EXPECT_EQ(answer.summary.usage.completion_tokens, static_cast<int>(answer.ids.size()));
+  return answer;
+}
+
+Answer ask(Engine& engine, Request request) {
+  auto stream = engine.submit(std::move(request));
+  EXPECT_TRUE(stream.has_value()) << stream.error().message;
+  return read_all(*stream);
+}
+
+void expect_nothing_held(const Engine& engine) {
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.running, 0);
+  EXPECT_EQ(stats.waiting, 0);
+  for (const PoolStats& pool : stats.pools) {
+    EXPECT_EQ(pool.open, 0);
+    EXPECT_EQ(pool.pinned, 0);
+    EXPECT_EQ(pool.free + pool.idle, pool.total);
+  }
+}
+
+// The logits of every position of `tokens`, by the model alone: one sequence, blocks 0, 1, 2 …
+std::vector<std::vector<float>> direct_logits(const EngineOptions& options,
+                                              const std::vector<int32_t>& tokens) {
+  const GgufFile file = GgufFile::open(options.model_path).value();
+  ThreadPool pool(1);
+  auto model =
+      Model::load(file, {.kernels = find_kernels(options.isa),
+                         .pool = &pool,
+                         .arithmetic = options.exact ? Arithmetic::kFloat32 : Arithmetic::kInt8Activations})
+          .value();
+  const KvGeometry geometry = model->spec().kv_geometry(*kv_type_from_name(options.kv_type));
+  const int blocks = static_cast<int>(tokens.size()) / geometry.block_tokens + 1;
+  auto kv = KvStore::create(geometry, std::vector<int>(geometry.groups.size(), blocks)).value();
+  std::vector<BlockId> table;
+  for (int b = 0; b < blocks; ++b) table.push_back(BlockId{b});
+  PlannedSequence sequence{.seq = SeqId{1}, .tokens = tokens};
+  for (size_t g = 0; g < geometry.groups.size(); ++g) sequence.block_table[g] = table;
+  const LogitsView logits = model->forward({.sequences = {sequence}}, *kv);
+  std::vector<std::vector<float>> rows;
+  for (int r = 0; r < logits.row_count(); ++r) rows.emplace_back(logits.row(r).begin(), logits.row(r).end());
+  return rows;
+}
+
+// The greedy answer, each token by a forward pass over everything from the start.
+std::vector<int32_t> direct_greedy(const EngineOptions& options, std::vector<int32_t> tokens, int count) {
+  std::vector<int32_t> answer;
+  for (int i = 0; i < count; ++i) {
+    const auto row = direct_logits(options, tokens).back();
+    answer.push_back(static_cast<int32_t>(std::ranges::max_element(row) - row.begin()));
+    if (answer.back() == kTinyEnd) break;
+    tokens.push_back(answer.back());
+  }
+  return answer;
+}
+
+class EngineOfKind : public testing::TestWithParam<TinyKind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, EngineOfKind, testing::Values(TinyKind::kFull, TinyKind::kWindowed));
+
+TEST_P(EngineOfKind, AnswersLikeTheModelAlone) {
+  const EngineOptions options = tiny_options(GetParam());
+  auto engine = open_tiny(options);
+  for (int length : {1, 31, 32, 33, 100}) {
+    const auto prompt = random_prompt(length, static_cast<uint32_t>(length));
+    const Answer answer =
+        ask(*engine, {.prompt_token_ids = prompt, .sampling = {.max_tokens = 12, .ignore_eos = true}});
+    auto expected = direct_greedy(options, prompt, 12);
+    EXPECT_EQ(answer.ids, expected);
+    EXPECT_EQ(answer.finish, FinishReason::kLength);
+    EXPECT_EQ(answer.summary.usage.prompt_tokens, length);
+  }
+  expect_nothing_held(*engine);
+}
+
+TEST_P(EngineOfKind, NeighboursChunksAndThreadsChangeNothing) {
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 8; ++i) {
+    requests.push_back(
+        {.prompt_token_ids = random_prompt(10 + 29 * static_cast<int>(i), i),
+         .sampling = {.max_tokens = 20, .temperature = i % 2 == 0 ? 0.0f : 1.0f, .seed = i, .logprobs = 2}});
+  }
+  std::vector<Answer> alone;
+  for (const Request& request : requests) alone.push_back(ask(*open_tiny(tiny_options(GetParam())), request));
+  EngineOptions options = tiny_options(GetParam());
+  options.threads = 1;
+  options.step_tokens_max = 40;
+  auto engine = open_tiny(options);
+  std::vector<TokenStream> streams;
+  for (Request request : requests) {
+    request.prefill_chunk_tokens = 7;
+    streams.push_back(engine->submit(request).value());
+  }
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const Answer together = read_all(streams[i]);
+    EXPECT_EQ(together.ids, alone[i].ids);
+    EXPECT_EQ(together.text, alone[i].text);
+    ASSERT_EQ(together.logprobs.size(), alone[i].logprobs.size());
+    for (size_t t = 0; t < together.logprobs.size(); ++t) {
+      EXPECT_EQ(together.logprobs[t].logprob, alone[i].logprobs[t].logprob);
+    }
+  }
+  expect_nothing_held(*engine);
+}
+
+TEST_P(EngineOfKind, PrefixReuseChangesNothingAndIsCounted) {
+  auto engine = open_tiny(tiny_options(GetParam()));
+  auto history = random_prompt(75, 4);
+  const Answer first =
+      ask(*engine, {.prompt_token_ids = history, .sampling = {.max_tokens = 30, .ignore_eos = true}});
+  EXPECT_EQ(first.summary.usage.cached_tokens, 0);
+  history.insert(history.end(), first.ids.begin(), first.ids.end());
+  for (int32_t id : random_prompt(9, 5)) history.push_back(id);
+  const Request second{.prompt_token_ids = history, .sampling = {.max_tokens = 30, .ignore_eos = true}};
+  const Answer warm = ask(*engine, second);
+  const Answer cold = ask(*open_tiny(tiny_options(GetParam())), second);
+  EXPECT_GT(warm.summary.usage.cached_tokens, 0);
+  EXPECT_LT(warm.summary.usage.cached_tokens, static_cast<int>(history.size()));
+  EXPECT_EQ(cold.summary.usage.cached_tokens, 0);
+  EXPECT_EQ(warm.ids, cold.ids);
+  EXPECT_EQ(warm.summary.kv.tokens_used, cold.summary.kv.tokens_used);
+  expect_nothing_held(*engine);
+}
+
+TEST_P(EngineOfKind, PromptLogprobsEqualTheModelAlone) {
+  const EngineOptions options = tiny_options(GetParam());
+  auto engine = open_tiny(options);
+  const auto prompt = random_prompt(150, 3);
+  const auto rows = direct_logits(options, prompt);
+  for (int chunk : {0, 1, 37}) {
+    const Answer answer = ask(*engine, {.prompt_token_ids = prompt,
+                                        .sampling = {.max_tokens = chunk == 1 ? 1 : 0},
+                                        .prompt_logprobs = 5,
+                                        .prefill_chunk_tokens = chunk});
+    EXPECT_EQ(answer.finish, FinishReason::kLength);
+    EXPECT_EQ(answer.summary.usage.cached_tokens, 0);
+    ASSERT_EQ(answer.positions.size(), prompt.size());
+    for (size_t p = 0; p < prompt.size(); ++p) {
+      const PromptPosition& position = answer.positions[p];
+      long double sum = 0;
+      for (float x : rows[p]) sum += std::exp(static_cast<long double>(x));
+      const auto logsumexp = static_cast<double>(std::log(sum));
+      EXPECT_NEAR(position.logsumexp, logsumexp, 1e-10);
+      ASSERT_EQ(position.next.has_value(), p + 1 < prompt.size());
+      if (position.next) {
+        EXPECT_EQ(position.next->token_id, prompt[p + 1]);
+        EXPECT_EQ(position.next->logprob, static_cast<float>(rows[p][prompt[p + 1]] - position.logsumexp));
+      }
+      ASSERT_EQ(position.top.size(), 5u);
+      auto sorted = rows[p];
+      std::ranges::sort(sorted, std::greater<>());
+      for (int k = 0; k < 5; ++k) EXPECT_EQ(rows[p][position.top[k].token_id], sorted[k]);
+    }
+  }
+  expect_nothing_held(*engine);
+}
+
+TEST(Engine, LogprobsBelongToTheChosenTokens) {
+  const EngineOptions options = tiny_options();
+  auto engine = open_tiny(options);
+  auto prompt = random_prompt(20, 6);
+  const Answer answer = ask(*engine, {.prompt_token_ids = prompt,
+                                      .sampling = {.max_tokens = 5, .ignore_eos = true, .logprobs = 3}});
+  ASSERT_EQ(answer.logprobs.size(), 5u);
+  for (size_t t = 0; t < 5; ++t) {
+    const auto row = direct_logits(options, prompt).back();
+    long double sum = 0;
+    for (float x : row) sum += std::exp(static_cast<long double>(x));
+    EXPECT_EQ(answer.logprobs[t].token_id, answer.ids[t]);
+    EXPECT_NEAR(answer.logprobs[t].logprob, static_cast<double>(row[answer.ids[t]] - std::log(sum)), 1e-5);
+    ASSERT_EQ(answer.tops[t].size(), 3u);
+    EXPECT_EQ(answer.tops[t][0].token_id, answer.ids[t]);
+    prompt.push_back(answer.ids[t]);
+  }
+}
+
+// Letters only, so that text and tokens are the same.
+SamplingParams letters(int max_tokens, uint64_t seed) {
+  SamplingParams sampling{.max_tokens = max_tokens, .temperature = 2, .seed = seed, .ignore_eos = true};
+  for (int32_t id = 0; id < kTinyVocab; ++id) {
+    if (id < 'a' || id > 'z') sampling.logit_bias.push_back({id, -100.0f});
+  }
+  return sampling;
+}
+
+TEST(Engine, TextIsTheDecodingOfTheTokens) {
+  auto engine = open_tiny();
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const Answer answer =
+        ask(*engine, {.prompt_token_ids = {1, 2, 3},
+                      .sampling = {.max_tokens = 60, .temperature = 1.5f, .seed = seed, .ignore_eos = true}});
+    EXPECT_EQ(answer.text, engine->tokenizer().decode(answer.ids));
+    const Answer plain = ask(*engine, {.prompt_token_ids = {9}, .sampling = letters(40, seed)});
+    EXPECT_EQ(plain.text, std::string(plain.ids.begin(), plain.ids.end()));
+  }
+}
+
+TEST(Engine, StopStringsCutTheTextAndEndTheRequest) {
+  auto engine = open_tiny();
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Request request{.prompt_token_ids = {9}, .sampling = letters(200, seed)};
+    const Answer whole = ask(*engine, request);
+    ASSERT_EQ(whole.text.size(), 200u);
+    const std::string stop = whole.text.substr(20 + seed, 3);
+    const size_t at = whole.text.find(stop);
+    request.sampling.stop = {"never this", stop};
+    const Answer cut = ask(*engine, request);
+    EXPECT_EQ(cut.finish, FinishReason::kStop);
+    EXPECT_EQ(cut.text, whole.text.substr(0, at));
+    EXPECT_EQ(cut.ids, std::vector<int32_t>(whole.ids.begin(), whole.ids.begin() + at + 3));
+  }
+  // The rest was cancelled: soon nothing is held, though nobody waits for it.
+  for (int i = 0; i < 1000 && engine->stats().running > 0; ++i) std::this_thread::sleep_for(1ms);
+  expect_nothing_held(*engine);
+}
+
+TEST(Engine, EndAndStopTokensEndWithoutText) {
+  auto engine = open_tiny();
+  Request request{.prompt_token_ids = {9}, .sampling = letters(50, 1)};
+  request.sampling.ignore_eos = false;
+  request.sampling.logit_bias = {{kTinyEnd, 100.0f}};
+  Answer answer = ask(*engine, request);
+  EXPECT_EQ(answer.finish, FinishReason::kStop);
+  EXPECT_EQ(answer.ids, std::vector<int32_t>{kTinyEnd});
+  EXPECT_EQ(answer.text, "");
+  request.sampling.min_tokens = 4;
+  answer = ask(*engine, request);
+  EXPECT_EQ(answer.finish, FinishReason::kStop);
+  EXPECT_EQ(answer.ids.size(), 5u);
+  EXPECT_EQ(answer.ids.back(), kTinyEnd);
+  request.sampling.ignore_eos = true;
+  answer = ask(*engine, request);
+  EXPECT_EQ(answer.finish, FinishReason::kLength);
+  EXPECT_EQ(answer.ids.size(), 50u);
+
+  request.sampling = letters(200, 7);
+  const Answer whole = ask(*engine, request);
+  const int32_t stop = whole.ids[30];
+  const auto at = std::ranges::find(whole.ids, stop) - whole.ids.begin();
+  request.sampling.stop_token_ids = {stop};
+  answer = ask(*engine, request);
+  EXPECT_EQ(answer.finish, FinishReason::kStop);
+  EXPECT_EQ(answer.ids, std::vector<int32_t>(whole.ids.begin(), whole.ids.begin() + at + 1));
+  EXPECT_EQ(answer.text, whole.text.substr(0, at));
+}
+
+TEST(Engine, ZeroTokensComputeThePromptOnly) {
+  auto engine = open_tiny();
+  const Answer answer =
+      ask(*engine, {.prompt_token_ids = random_prompt(70, 1), .sampling = {.max_tokens = 0}});
+  EXPECT_EQ(answer.finish, FinishReason::kLength);
+  EXPECT_TRUE(answer.ids.empty());
+  EXPECT_EQ(answer.summary.kv.tokens_used, 70);
+  EXPECT_GT(answer.summary.timings.prefill_tokens_per_s, 0);
+  // Its cache serves the next one.
+  auto longer = random_prompt(70, 1);
+  longer.push_back(5);
+  EXPECT_GT(
+      ask(*engine, {.prompt_token_ids = longer, .sampling = {.max_tokens = 1}}).summary.usage.cached_tokens,
+      0);
+}
+
+TEST(Engine, FillsTheContextToItsEnd) {
+  auto engine = open_tiny();
+  const Answer answer = ask(*engine, {.prompt_token_ids = random_prompt(kTinyContext - 100, 2),
+                                      .sampling = {.max_tokens = 100, .ignore_eos = true}});
+  EXPECT_EQ(answer.ids.size(), 100u);
+  EXPECT_EQ(answer.finish, FinishReason::kLength);
+  const RequestSummary& summary = answer.summary;
+  EXPECT_EQ(summary.kv.block_tokens, kDefaultBlockTokens);
+  EXPECT_GE(summary.kv.blocks_used * summary.kv.block_tokens, summary.kv.tokens_used);
+  EXPECT_GT(summary.timings.ttft_ms, 0);
+  EXPECT_GE(summary.timings.total_ms, summary.timings.ttft_ms);
+  EXPECT_GE(summary.timings.ttft_ms, summary.timings.queue_ms);
+  EXPECT_GT(summary.timings.decode_tokens_per_s, 0);
+}
+
+TEST(Engine, TheDoorNamesFieldValueAndLimit) {
+  auto engine = open_tiny();
+  auto refuse = [&](Request request, ErrorCode code, std::string field, std::vector<std::string> words) {
+    auto stream = engine->submit(std::move(request));
+    ASSERT_FALSE(stream.has_value()) << field;
+    EXPECT_EQ(stream.error().code, code);
+    EXPECT_EQ(stream.error().field, field);
+    for (const auto& word : words) {
+      EXPECT_NE(stream.error().message.find(word), std::string::npos)
+          << word << ": " << stream.error().message;
+    }
+  };
+  refuse({}, ErrorCode::kInvalidArgument, "prompt_token_ids", {"empty"});
+  refuse({.prompt_token_ids = {0, 260}}, ErrorCode::kInvalidArgument, "prompt_token_ids",
+         {"260", "259", "[1]"});
+  refuse({.prompt_token_ids = {-1}}, ErrorCode::kInvalidArgument, "prompt_token_ids", {"-1"});
+  refuse({.prompt_token_ids = {1}, .sampling = {.temperature = NAN}}, ErrorCode::kInvalidArgument,
+         "temperature", {"nan", "100"});
+  refuse({.prompt_token_ids = {1}, .sampling = {.logit_bias = {{260, 1.0f}}}}, ErrorCode::kInvalidArgument,
+         "logit_bias", {"260"});
+  refuse({.prompt_token_ids = {1}, .prompt_logprobs = 101}, ErrorCode::kInvalidArgument, "prompt_logprobs",
+         {"101", "100"});
+  refuse({.prompt_token_ids = {1}, .prefill_chunk_tokens = -1}, ErrorCode::kInvalidArgument,
+         "prefill_chunk_tokens", {"-1"});
+  refuse({.prompt_token_ids = random_prompt(500, 1), .sampling = {.max_tokens = 100}},
+         ErrorCode::kResourceExhausted, "prompt_token_ids", {"500", "100", "512"});
+  refuse({.prompt_token_ids = {1}, .sampling = {.max_tokens = std::numeric_limits<int>::max()}},
+         ErrorCode::kResourceExhausted, "prompt_token_ids", {"512"});
+  EXPECT_EQ(ask(*engine, {.prompt_token_ids = {1}, .sampling = {.max_tokens = 2}}).ids.size(), 2u);
+  expect_nothing_held(*engine);
+}
+
+TEST(Engine, ASmallPoolRefusesWhatCannotFitAndServesTheRest) {
+  EngineOptions options = tiny_options();
+  options.kv_bytes = 40 << 10;  // 5 blocks of 32 tokens: 2 layers, 2 heads, K and V of 16 floats
+  auto engine = open_tiny(options);
+  const int blocks = engine->stats().pools[0].total;
+  EXPECT_LE(static_cast<uint64_t>(blocks) * engine->stats().pools[0].block_bytes, options.kv_bytes);
+  auto refused = engine->submit({.prompt_token_ids = random_prompt(300, 1), .sampling = {.max_tokens = 50}});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  std::vector<TokenStream> streams;
+  std::vector<Answer> alone;
+  for (uint32_t i = 0; i < 6; ++i) {
+    const Request request{.prompt_token_ids = random_prompt(20, i),
+                          .sampling = {.max_tokens = 40, .ignore_eos = true}};
+    alone.push_back(ask(*open_tiny(), request));
+    streams.push_back(engine->submit(request).value());
+  }
+  for (size_t i = 0; i < streams.size(); ++i) EXPECT_EQ(read_all(streams[i]).ids, alone[i].ids);
+  expect_nothing_held(*engine);
+}
+
+Request endless(uint32_t seed) {
+  return {.prompt_token_ids = random_prompt(10, seed), .sampling = {.max_tokens = 500, .ignore_eos = true}};
+}
+
+TEST(Engine, CancelsInEveryState) {
+  auto engine = open_tiny();
+  auto running = engine->submit(endless(1)).value();
+  ASSERT_TRUE(running.next().has_value());
+  auto queued = engine->submit(endless(2)).value();
+  queued.cancel();
+  queued.cancel();
+  const Answer never = read_all(queued);
+  EXPECT_EQ(never.finish, FinishReason::kCancelled);
+  EXPECT_LT(never.ids.size(), 500u);
+  running.cancel();
+  const Answer some = read_all(running);
+  EXPECT_EQ(some.finish, FinishReason::kCancelled);
+  EXPECT_FALSE(some.error.has_value());
+  expect_nothing_held(*engine);
+  // After the end it changes nothing.
+  auto finished = engine->submit({.prompt_token_ids = {1}, .sampling = {.max_tokens = 3}}).value();
+  EXPECT_EQ(read_all(finished).finish, FinishReason::kLength);
+  finished.cancel();
+  EXPECT_FALSE(finished.next().has_value());
+  EXPECT_EQ(ask(*engine, {.prompt_token_ids = {1}, .sampling = {.max_tokens = 3}}).ids.size(), 3u);
+}
+
+TEST(Engine, AnotherThreadMayCancelASleepingReader) {
+  auto engine = open_tiny();
+  auto stream = engine->submit(endless(3)).value();
+  std::thread other([&] { stream.cancel(); });
+  const Answer answer = read_all(stream);
+  other.join();
+  EXPECT_EQ(answer.finish, FinishReason::kCancelled);
+}
+
+TEST(Engine, DestroyedStreamsGiveTheirBlocksBack) {
+  auto engine = open_tiny();
+  for (uint32_t i = 0; i < 5; ++i) {
+    auto stream = engine->submit(endless(i)).value();
+    if (i % 2 == 0) ASSERT_TRUE(stream.next().has_value());
+    TokenStream moved = std::move(stream);
+    stream = std::move(moved);
+  }
+  EXPECT_EQ(ask(*engine, {.prompt_token_ids = {1}, .sampling = {.max_tokens = 2}}).ids.size(), 2u);
+  for (int i = 0; i < 1000 && engine->stats().running + engine->stats().waiting > 0; ++i) {
+    std::this_thread::sleep_for(1ms);
+  }
+  expect_nothing_held(*engine);
+}
+
+TEST(Engine, AFullInboxRefuses) {
+  EngineOptions options = tiny_options();
+  options.inbox_requests_max = 1;
+  auto engine = open_tiny(options);
+  std::vector<TokenStream> accepted;
+  std::optional<Error> refused;
+  for (uint32_t i = 0; i < 10000 && !refused; ++i) {
+    auto stream = engine->submit(endless(i));
+    if (stream) {
+      accepted.push_back(std::move(*stream));
+    } else {
+      refused = stream.error();
+    }
+  }
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->code, ErrorCode::kOverloaded);
+  EXPECT_NE(refused->message.find("limit is 1"), std::string::npos);
+  EXPECT_GE(accepted.size(), 1u);
+  accepted.clear();
+  for (int i = 0; i < 5000 && engine->stats().waiting > 0; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(ask(*engine, {.prompt_token_ids = {1}, .sampling = {.max_tokens = 2}}).ids.size(), 2u);
+}
+
+TEST(Engine, ABrokenRequestEndsAlone) {
+  auto engine = open_tiny();
+  auto neighbour = engine->submit(endless(1)).value();
+  auto broken =
+      engine->submit({.prompt_token_ids = {4, kTinyBroken, 7}, .sampling = {.max_tokens = 9}}).value();
+  const Answer answer = read_all(broken);
+  EXPECT_EQ(answer.finish, FinishReason::kError);
+  ASSERT_TRUE(answer.error.has_value());
+  EXPECT_EQ(answer.error->code, ErrorCode::kInternal);
+  EXPECT_NE(answer.error->message.find("NaN"), std::string::npos);
+  const Answer whole =
+      ask(*engine,
+          {.prompt_token_ids = {4, kTinyBroken, 7}, .sampling = {.max_tokens = 0}, .prompt_logprobs = 1});
+  EXPECT_EQ(whole.finish, FinishReason::kError);
+  EXPECT_EQ(read_all(neighbour).ids, ask(*open_tiny(), endless(1)).ids);
+  expect_nothing_held(*engine);
+}
+
+TEST(Engine, MayBeDestroyedWhileItRunsAndStreamsOutliveIt) {
+  std::vector<TokenStream> streams;
+  {
+    auto engine = open_tiny();
+    for (uint32_t i = 0; i < 4; ++i) streams.push_back(engine->submit(endless(i)).value());
+    ASSERT_TRUE(streams[0].next().has_value());
+  }
+  for (TokenStream& stream : streams) EXPECT_EQ(read_all(stream).finish, FinishReason::kCancelled);
+  streams[0].cancel();
+}
+
+TEST(Engine, SleepsWhenIdle) {
+  auto engine = open_tiny();
+  ask(*engine, {.prompt_token_ids = {1, 2, 3}, .sampling = {.max_tokens = 5}});
+  std::this_thread::sleep_for(20ms);  // the pool spins for a moment after a step
+  auto cpu_seconds = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+  };
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(300ms);
+  EXPECT_LT(cpu_seconds() - before, 0.05);
+}
+
+TEST(Engine, TellsWhatItIs) {
+  auto engine = open_tiny();
+  const ModelInfo& info = engine->model();
+  EXPECT_EQ(info.architecture, "llama");
+  EXPECT_EQ(info.name, "tiny");
+  EXPECT_EQ(info.vocab_size, kTinyVocab);
+  EXPECT_EQ(info.context_length, kTinyContext);
+  EXPECT_EQ(info.layers, 2);
+  EXPECT_EQ(info.threads, 2);
+  EXPECT_EQ(info.kv_type, "f32");
+  EXPECT_EQ(info.kv_bytes_per_token, 2u * 2 * 2 * 16 * 4);
+  EXPECT_GT(info.weight_bytes, 0u);
+  EXPECT_FALSE(info.isa.empty());
+  EXPECT_EQ(engine->chat_template(), nullptr);
+  EXPECT_FALSE(engine->chat_template_error().has_value());
+  EXPECT_EQ(engine->stats().pools[0].total, kTinyContext / kDefaultBlockTokens + 1);
+}
+
+TEST(Engine, BadOptionsAreNamed) {
+  struct Case {
+    EngineOptions options;
+    ErrorCode code;
+    const char* field;
+    const char* word;
+  };
+  const std::string path = tiny_model_path(TinyKind::kFull);
+  const std::vector<Case> cases = {
+      {{.model_path = ""}, ErrorCode::kInvalidArgument, "model_path", "empty"},
+      {{.model_path = path, .threads = -1}, ErrorCode::kInvalidArgument, "threads", "-1"},
+      {{.model_path = path, .threads = 257}, ErrorCode::kInvalidArgument, "threads", "256"},
+      {{.model_path = path, .isa = "z80"}, ErrorCode::kUnsupported, "isa", "scalar"},
+      {{.model_path = path, .kv_type = "int1"}, ErrorCode::kInvalidArgument, "kv_type", "f16"},
+      {{.model_path = path, .context_length = -5}, ErrorCode::kInvalidArgument, "context_length", "-5"},
+      {{.model_path = path, .context_length = 513}, ErrorCode::kInvalidArgument, "context_length", "512"},
+      {{.model_path = path, .kv_bytes = 100}, ErrorCode::kResourceExhausted, "kv_bytes", "100"},
+      {{.model_path = path, .inbox_requests_max = 0}, ErrorCode::kInvalidArgument, "inbox_requests_max", "0"},
+      {{.model_path = path, .step_tokens_max = 0}, ErrorCode::kInvalidArgument, "step_tokens_max", "0"},
+      {{.model_path = path, .step_tokens_max = 1 << 30},
+       ErrorCode::kInvalidArgument,
+       "step_tokens_max",
+       "8192"},
+  };
+  for (const Case& c : cases) {
+    auto engine = Engine::open(c.options);
+    ASSERT_FALSE(engine.has_value()) << c.field;
+    EXPECT_EQ(engine.error().code, c.code) << engine.error().message;
+    EXPECT_EQ(engine.error().field, c.field);
+    EXPECT_NE(engine.error().message.find(c.word), std::string::npos) << engine.error().message;
+  }
+  auto absent = Engine::open({.model_path = "/nowhere/at/all.gguf"});
+  ASSERT_FALSE(absent.has_value());
+  EXPECT_EQ(absent.error().code, ErrorCode::kNotFound);
+}
+
+TEST(PlanPools, GivesTheLongestRequestThatFits) {
+  KvGeometry geometry{.block_tokens = 32, .type = KvType::kF16};
+  geometry.groups.push_back({.layers = {0, 2}, .kv_heads = 2, .key_dim = 64, .value_dim = 64});
+  geometry.groups.push_back(
+      {.layers = {1, 3, 4}, .kv_heads = 2, .key_dim = 64, .value_dim = 64, .window = 128});
+  auto bytes = [&](const std::vector<int>& counts) {
+    return counts[0] * kv_block_bytes(geometry, 0) + counts[1] * kv_block_bytes(geometry, 1);
+  };
+  const PoolDemand demand{.context_length = 4096, .step_tokens_max = 64, .bytes_max = uint64_t{1} << 40};
+  const auto whole = plan_pools(geometry, demand).value();
+  EXPECT_GE(whole[0] * 32, 4096);
+  EXPECT_LT(whole[1], whole[0]);
+  EXPECT_GE(whole[1] * 32, 128 + 64);
+  size_t last = 0;
+  for (uint64_t limit = 100 << 10; limit < 4 * bytes(whole); limit = limit * 5 / 4) {
+    PoolDemand some = demand;
+    some.kv_bytes = limit;
+    const auto counts = plan_pools(geometry, some).value();
+    EXPECT_LE(bytes(counts), limit);
+    EXPECT_GE(bytes(counts), last);
+    EXPECT_GE(bytes(counts) * 2, std::min<size_t>(limit, bytes(whole)));
+    last = bytes(counts);
+  }
+  PoolDemand none = demand;
+  none.kv_bytes = 1000;
+  EXPECT_EQ(plan_pools(geometry, none).error().code, ErrorCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace quire
