@@ -118,6 +118,11 @@ const std::vector<std::pair<std::string_view, GgufValue>>& GgufFile::metadata() 
 const GgufValue* GgufFile::find(std::string_view key) const {
   return impl_->metadata.find(key).value;
 }
+std::optional<uint64_t> GgufFile::offset_of(std::string_view key) const {
+  const auto entry = impl_->metadata.find(key);
+  if (entry.value == nullptr) return std::nullopt;
+  return entry.offset;
+}
 const std::vector<GgufTensor>& GgufFile::tensors() const {
   return impl_->tensors;
 }

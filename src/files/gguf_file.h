@@ -56,6 +56,8 @@ class GgufFile {
   [[nodiscard]] uint64_t file_bytes() const;  // of all parts
   [[nodiscard]] const std::vector<std::pair<std::string_view, GgufValue>>& metadata() const;
   [[nodiscard]] const GgufValue* find(std::string_view key) const;
+  // Where the value of `key` stands in the first file, for error messages; nullopt when absent.
+  [[nodiscard]] std::optional<uint64_t> offset_of(std::string_view key) const;
 
   // Typed look-ups. Any integer type is accepted for an integer where the value fits; errors (kCorruptFile)
   // name the key, the value and what was expected. An absent key: nullopt.

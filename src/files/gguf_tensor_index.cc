@@ -68,6 +68,7 @@ class InfoReader {
                              "{} dimensions (tensor {}), allowed are 1 to {}", count, name(),
                              kGgufDimensionsMax);
     }
+    inner_at_ = reader_.offset();
     for (uint32_t i = 0; i < count; ++i) {
       FieldName dimension = field("dimensions");
       dimension.part_index = i;
@@ -98,7 +99,9 @@ class InfoReader {
     info_.tensor.type = type->type;
     const auto block_elements = static_cast<uint64_t>(type->block_elements);
     if (inner_ % block_elements != 0) {
-      return reader_.corrupt(field("dimensions"), at,
+      FieldName innermost = field("dimensions");
+      innermost.part_index = 0;
+      return reader_.corrupt(innermost, inner_at_,
                              "rows of {} values are no multiple of the {} values of a {} block (tensor {})",
                              inner_, block_elements, type->name, name());
     }
@@ -127,7 +130,8 @@ class InfoReader {
   uint64_t alignment_;
   TensorInfo info_;
   uint64_t elements_ = 1;
-  uint64_t inner_ = 0;  // values of a row
+  uint64_t inner_ = 0;     // values of a row
+  uint64_t inner_at_ = 0;  // where that stands
 };
 
 Result<void> check_names(const FieldReader& reader, const std::vector<TensorInfo>& infos) {

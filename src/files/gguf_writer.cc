@@ -133,9 +133,9 @@ std::vector<std::byte> GgufWriter::bytes() {
   return {view.begin(), view.end()};
 }
 
-uint64_t GgufWriter::offset_of(const std::string& field) const {
+std::optional<uint64_t> GgufWriter::offset_of(const std::string& field) const {
   const auto found = offsets_.find(field);
-  CHECK(found != offsets_.end());
+  if (found == offsets_.end()) return std::nullopt;
   return found->second;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -98,7 +99,7 @@ class GgufWriter {
   [[nodiscard]] std::vector<std::byte> bytes();
   // Where each field stands in the last bytes(), by the reader's names: "tensor_infos[0].offset", a key for
   // its value, "KEY.element_type" and "KEY.count" for arrays, "data[0]" for the first tensor's data.
-  [[nodiscard]] uint64_t offset_of(const std::string& field) const;
+  [[nodiscard]] std::optional<uint64_t> offset_of(const std::string& field) const;
   [[nodiscard]] Result<void> write(const std::string& path);
 
  private:
