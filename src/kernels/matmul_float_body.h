@@ -1,0 +1,145 @@
+// Products with float32 activations, once for all instruction sets: a chunk of a panel is dequantised into
+// the thread's scratch and multiplied with all rows, k ascending in one chain of fused multiply-adds per
+// output.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernel_table.h"
+#include "kernels/matmul_codes.h"
+#include "kernels/matmul_int_body.h"
+#include "kernels/matmul_scratch.h"
+
+namespace quire {
+
+// Dequantises inputs [begin, begin + count) of a panel to `to` [input][16 rows]; both multiples of 32 for
+// types with codes. The bits are those of dequantize_row.
+template <class W, TensorType type>
+struct PanelFloats {
+  using F32 = typename W::F32;
+  static constexpr PackedLayout kLayout = packed_layout(type);
+
+  static void unpack(const std::byte* data, int begin, int count, float* to) {
+    if constexpr (kLayout.scales == ScaleKind::kNone) {
+      constexpr int kItemBytes = type == TensorType::kF32 ? 64 : 32;
+      const std::byte* from = data + static_cast<size_t>(begin) * kItemBytes;
+      for (int k = 0; k < count; ++k) W::store(to + 16 * k, load_float(from + kItemBytes * k));
+    } else {
+      for (int g = begin / 32; g < (begin + count) / 32; ++g, to += 32 * 16) {
+        const std::byte* block = data + static_cast<size_t>(g / kLayout.block_groups) * kLayout.block_bytes();
+        unpack_group(block, g % kLayout.block_groups, to);
+      }
+    }
+  }
+
+ private:
+  KERNEL_INLINE F32 load_float(const std::byte* from) {
+    if constexpr (type == TensorType::kF16) {
+      return W::load_f16(from);
+    } else if constexpr (type == TensorType::kBF16) {
+      return W::load_bf16(from);
+    } else {
+      return W::load(reinterpret_cast<const float*>(from));
+    }
+  }
+
+  static void unpack_group(const std::byte* block, int g, float* to) {
+    const std::byte* group = block + kLayout.header_bytes + g * kLayout.group_bytes;
+    const GroupScales<W> s = load_scales<W, type>(block, g);
+    unrolled<8>([&](auto quad) __attribute__((always_inline)) {
+      const auto codes = load_quad<W, type, quad>(group);
+      const F32 scale = multiplied(s.scale, s.pairs, quad / 4);
+      unrolled<4>([&](auto k) __attribute__((always_inline)) {
+        const auto code = W::and_i32(W::shr_i32(codes, 8 * k), W::set1_i32(255));
+        const F32 value = W::to_f32(W::sub_i32(code, W::set1_i32(kLayout.zero)));
+        if constexpr (kLayout.has_min()) {
+          W::store(to + 16 * (4 * quad + k), W::fma(value, scale, multiplied(s.min, s.min_pairs, quad / 4)));
+        } else {
+          W::store(to + 16 * (4 * quad + k), W::mul(value, scale));
+        }
+      });
+    });
+  }
+
+  // The scale or minimum of one half of the group; exact.
+  KERNEL_INLINE F32 multiplied(F32 scale, typename W::I32 pairs, int half) {
+    if constexpr (kLayout.has_halves()) {
+      const auto one = W::set1_i32(half == 0 ? 1 : 1 << 16);
+      return W::mul(scale, W::to_f32(W::pair_dot(pairs, one)));
+    } else {
+      return scale;
+    }
+  }
+};
+
+template <class W>
+struct FloatTile {
+  using F32 = typename W::F32;
+
+  // kRows rows times the inputs [begin, begin + count), whose weights are `weights` [input][16 rows].
+  template <int kRows>
+  static void multiply(const float* weights, int begin, int count, const FloatRows& x, int row,
+                       const PanelOutputs<W>& out) {
+    F32 acc[kRows];
+    const float* values[kRows];
+    unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
+      acc[r] = begin == 0 ? W::zero() : PanelOutputs<W>::load(out, row + r);
+      values[r] = x.values + static_cast<size_t>(row + r) * x.stride + begin;
+    });
+    for (int k = 0; k < count; ++k) {
+      const F32 w = W::load(weights + 16 * k);
+      unrolled<kRows>(
+          [&](auto r) __attribute__((always_inline)) { acc[r] = W::fma(w, W::set1(values[r][k]), acc[r]); });
+    }
+    unrolled<kRows>([&](auto r)
+                        __attribute__((always_inline)) { PanelOutputs<W>::store(out, row + r, acc[r]); });
+  }
+
+  static void multiply_all(const float* weights, int begin, int count, const FloatRows& x,
+                           const PanelOutputs<W>& out) {
+    int row = 0;
+    for (; row + W::kFloatRows <= x.rows; row += W::kFloatRows)
+      multiply<W::kFloatRows>(weights, begin, count, x, row, out);
+    for (; row + 2 <= x.rows; row += 2) multiply<2>(weights, begin, count, x, row, out);
+    for (; row < x.rows; ++row) multiply<1>(weights, begin, count, x, row, out);
+  }
+};
+
+template <class W, TensorType type>
+struct FloatProduct {
+  static void run(const PackedMatrix& w, const FloatRows& x, int panel_begin, int panel_end, ProductRows y,
+                  std::byte* scratch) {
+    auto* weights = reinterpret_cast<float*>(scratch);
+    for (int panel = panel_begin; panel < panel_end; ++panel) {
+      const std::byte* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
+      const auto out = PanelOutputs<W>::of(w, panel, y);
+      for (int begin = 0; begin < w.in; begin += kFloatChunk) {
+        const int count = w.in - begin < kFloatChunk ? w.in - begin : kFloatChunk;
+        if constexpr (type == TensorType::kF32) {
+          FloatTile<W>::multiply_all(reinterpret_cast<const float*>(data) + 16 * static_cast<size_t>(begin),
+                                     begin, count, x, out);
+        } else {
+          PanelFloats<W, type>::unpack(data, begin, count, weights);
+          FloatTile<W>::multiply_all(weights, begin, count, x, out);
+        }
+      }
+    }
+  }
+};
+
+// One row of W as float32, by way of its whole panel.
+template <class W, TensorType type>
+struct RowUnpacker {
+  static void run(const PackedMatrix& w, int row, float* destination) {
+    alignas(64) float values[32 * 16];
+    const std::byte* data = w.data + static_cast<size_t>(row / kPanelRows) * w.panel_bytes;
+    for (int begin = 0; begin < w.in; begin += 32) {
+      const int count = w.in - begin < 32 ? w.in - begin : 32;
+      PanelFloats<W, type>::unpack(data, begin, count, values);
+      for (int k = 0; k < count; ++k) destination[begin + k] = values[16 * k + row % kPanelRows];
+    }
+  }
+};
+
+}  // namespace quire

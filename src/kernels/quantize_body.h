@@ -1,0 +1,54 @@
+// Activations to int8 codes, once for all instruction sets; kernel_table.h has the definition.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernel_table.h"
+
+namespace quire {
+
+template <class W>
+struct QuantizeBody {
+  static void quantize_row(const float* x, int row, const QuantizedRows& q) {
+    const int groups = q.in / kGroup;
+    const size_t first = static_cast<size_t>(row) * static_cast<size_t>(groups);
+    for (int g = 0; g < groups; ++g) {
+      const size_t index = first + static_cast<size_t>(g);
+      q.sums[index] = quantize_group(x + kGroup * g, q.codes + kGroup * index, &q.scales[index]);
+    }
+  }
+
+ private:
+  static constexpr float kSmallest = 1e-35f;  // 127 / it is still finite
+  static constexpr int32_t kInfinityBits = 0x7f800000;
+
+  static GroupSums quantize_group(const float* x, int8_t* codes, float* scale) {
+    const auto low = W::load(x);
+    const auto high = W::load(x + 16);
+    // The magnitudes' bits order as integers do, with NaN on top.
+    const auto magnitude = W::set1_i32(INT32_MAX);
+    const int32_t most_bits = W::reduce_max_i32(
+        W::max_i32(W::and_i32(W::as_i32(low), magnitude), W::and_i32(W::as_i32(high), magnitude)));
+    const float most = std::bit_cast<float>(most_bits);
+    const bool is_finite = most_bits < kInfinityBits;
+    if (!is_finite || most < kSmallest) {
+      for (int i = 0; i < kGroup; ++i) codes[i] = 0;
+      *scale = is_finite ? 0.0f : most;
+      return {0, 0, *scale * 0.0f};
+    }
+    *scale = most / 127.0f;
+    const auto inverse = W::set1(127.0f / most);
+    const auto low_codes = W::to_i32(W::mul(low, inverse));
+    const auto high_codes = W::to_i32(W::mul(high, inverse));
+    W::store_i8(codes, low_codes);
+    W::store_i8(codes + 16, high_codes);
+    const int32_t low_sum = W::reduce_add_i32(low_codes);
+    const int32_t high_sum = W::reduce_add_i32(high_codes);
+    return {static_cast<int16_t>(low_sum), static_cast<int16_t>(high_sum),
+            *scale * static_cast<float>(low_sum + high_sum)};
+  }
+};
+
+}  // namespace quire
