@@ -92,7 +92,7 @@ Result<> check_stops(const std::vector<std::string>& stops) {
   return {};
 }
 
-double total_weight(const std::vector<Candidate>& candidates) {
+double weight_of(std::span<const Candidate> candidates) {
   double total = 0;
   for (const Candidate& candidate : candidates) total += candidate.weight;
   return total;
@@ -102,38 +102,40 @@ bool ranks_before(const Candidate& a, const Candidate& b) {
   return a.rank != b.rank ? a.rank < b.rank : a.id < b.id;
 }
 
-// Keeps the shortest run of best-ranked candidates whose weight reaches `target`; at least one. Sorts in
-// chunks that double, so the cost follows what is kept.
+// Keeps the shortest run of best-ranked candidates whose weight reaches `target`; at least one, in the order
+// in which they stand. Halves the range in which the run must end, so the cost is linear.
 void keep_leading(std::vector<Candidate>& candidates, double target) {
-  double reached = 0;
-  size_t done = 0;
-  for (size_t chunk = 64; done < candidates.size(); chunk *= 2) {
-    auto begin = candidates.begin() + static_cast<ptrdiff_t>(done);
-    auto end = begin + static_cast<ptrdiff_t>(std::min(chunk, candidates.size() - done));
-    if (end != candidates.end()) std::nth_element(begin, end, candidates.end(), ranks_before);
-    std::sort(begin, end, ranks_before);
-    for (auto it = begin; it != end; ++it) {
-      reached += it->weight;
-      ++done;
-      if (reached >= target) {
-        candidates.resize(done);
-        return;
-      }
+  constexpr ptrdiff_t kSortedAtOnce = 64;
+  std::vector<Candidate> ranked = candidates;
+  auto begin = ranked.begin(), end = ranked.end();
+  double reached = 0;  // by all before `begin`
+  while (end - begin > kSortedAtOnce) {
+    auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end, ranks_before);
+    const double half = weight_of({begin, middle});
+    if (reached + half >= target) {
+      end = middle;
+    } else {
+      reached += half;
+      begin = middle;
     }
   }
+  std::sort(begin, end, ranks_before);
+  while (begin != end && reached + begin->weight < target) reached += (begin++)->weight;
+  if (begin == ranked.end()) return;  // all of them: rounding kept the sum below the target
+  const Candidate last = begin != end ? *begin : *(end - 1);
+  std::erase_if(candidates, [&](const Candidate& c) { return ranks_before(last, c); });
 }
 
 // Meister et al., "Locally Typical Sampling", 2023: tokens whose surprise is nearest to the entropy first.
 void keep_typical(std::vector<Candidate>& candidates, double mass) {
-  const double total = total_weight(candidates);
+  const double total = weight_of(candidates);
   double entropy = 0;
-  for (const Candidate& c : candidates) {
-    if (c.weight > 0) entropy -= c.weight / total * std::log(c.weight / total);
-  }
   for (Candidate& c : candidates) {
-    c.rank = c.weight > 0 ? std::abs(-std::log(c.weight / total) - entropy)
-                          : std::numeric_limits<double>::infinity();
+    c.rank = c.weight > 0 ? -std::log(c.weight / total) : std::numeric_limits<double>::infinity();
+    if (c.weight > 0) entropy += c.weight / total * c.rank;
   }
+  for (Candidate& c : candidates) c.rank = std::abs(c.rank - entropy);
   keep_leading(candidates, mass * total);
 }
 
@@ -144,8 +146,10 @@ void keep_nucleus(std::vector<Candidate>& candidates, double target) {
 }
 
 TokenId draw_candidate(std::vector<Candidate>& candidates, double uniform) {
-  std::ranges::sort(candidates, {}, &Candidate::id);
-  const double point = uniform * total_weight(candidates);
+  if (!std::ranges::is_sorted(candidates, {}, &Candidate::id)) {
+    std::ranges::sort(candidates, {}, &Candidate::id);
+  }
+  const double point = uniform * weight_of(candidates);
   double reached = 0;
   TokenId last = candidates.front().id;
   for (const Candidate& c : candidates) {
@@ -308,7 +312,7 @@ TokenId Sampler::draw(SamplerScratch& scratch, double uniform) const {
       double x = (static_cast<double>(row.logit(id)) - static_cast<double>(terms.shift)) * terms.scale;
       scratch.candidates.push_back({.weight = exp_nonpositive(x), .id = id});
     }
-    total = total_weight(scratch.candidates);
+    total = weight_of(scratch.candidates);
   } else {
     scratch.weights.resize(static_cast<size_t>(row.size()));
     total = sum_exp(row.logits(), terms, scratch.weights);
@@ -344,7 +348,7 @@ void Sampler::gather_candidates(SamplerScratch& scratch, double total) const {
 void Sampler::filter_candidates(std::vector<Candidate>& candidates, double total) const {
   if (params_.typical_p < 1) {
     keep_typical(candidates, static_cast<double>(params_.typical_p));
-    total = total_weight(candidates);
+    total = weight_of(candidates);
   }
   if (params_.top_p < 1) keep_nucleus(candidates, static_cast<double>(params_.top_p) * total);
   if (params_.min_p > 0) {
