@@ -34,16 +34,21 @@ enum class SpecialTokens : uint8_t {
   kAsText,  // they are ordinary characters
 };
 
-// Immutable; any thread may use it. Costs: see docs; encode is linear in the text.
+// Immutable; any thread may use it. Costs: see docs/text.md; encode is n log n in the longest word.
 class Tokenizer {
  public:
   // Errors: kUnsupported for an unknown model or pre-tokenizer (named), kCorruptFile for inconsistent tables.
   static Result<std::unique_ptr<Tokenizer>> from_fields(const TokenizerFields& fields);
-  // A Hugging Face tokenizer.json.
-  static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view json);
+  // A Hugging Face tokenizer.json; `config_json` is the tokenizer_config.json beside it, or empty. Errors:
+  // kCorruptFile.
+  static Result<std::unique_ptr<Tokenizer>> from_json(std::string_view json,
+                                                      std::string_view config_json = {});
+  // A SentencePiece model file (tokenizer.model) of kind BPE. Errors: kUnsupported for other kinds,
+  // kCorruptFile with the offset.
+  static Result<std::unique_ptr<Tokenizer>> from_sentencepiece(std::string_view bytes);
   ~Tokenizer();
 
-  // Ids without BOS and EOS.
+  // Ids without BOS and EOS. Errors: kInvalidArgument when `text` is not UTF-8.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, SpecialTokens specials) const;
   // As the model wants a prompt: BOS/EOS are added where the file says so and not already there.
   [[nodiscard]] Result<std::vector<TokenId>> encode_prompt(std::string_view text,
@@ -51,7 +56,8 @@ class Tokenizer {
 
   [[nodiscard]] int vocab_size() const;
   // Raw bytes that the token stands for (not necessarily whole UTF-8). Valid while the tokenizer lives.
-  // A leading blank of SentencePiece kinds is included.
+  // A leading blank of SentencePiece kinds is included. Empty for control, unknown and unused tokens, and for
+  // an id outside the vocabulary.
   [[nodiscard]] std::string_view token_bytes(TokenId id) const;
   // The token as the vocabulary writes it (e.g. "Ġthe", "▁the", "<0x0A>").
   [[nodiscard]] std::string_view token_piece(TokenId id) const;

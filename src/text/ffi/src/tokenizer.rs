@@ -1,0 +1,186 @@
+//! A tokenizer of any kind: its token table, and how text becomes ids.
+
+use tokenizers::models::wordpiece::WordPiece;
+use tokenizers::normalizers::BertNormalizer;
+use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
+use tokenizers::{Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer};
+
+use crate::added_tokens::{AddedTokens, Segment};
+use crate::bpe::{Merges, PieceIndex, Scratch, NO_TOKEN};
+use crate::byte_letters::ByteLetters;
+use crate::error::{Result, TextError};
+use crate::pretokenizers::Rule;
+use crate::splits;
+use crate::token_table::TokenTable;
+use crate::tokenizer_json::JsonEncoder;
+
+/// Byte-level BPE.
+pub struct ByteLevel {
+    pub index: PieceIndex,
+    pub merges: Merges,
+    pub rule: Rule,
+    pub letters: ByteLetters,
+    /// Token of each single byte, or NO_TOKEN: such bytes are dropped.
+    pub byte_ids: [u32; 256],
+}
+
+/// SentencePiece BPE.
+pub struct Sentence {
+    pub index: PieceIndex,
+    pub merges: Merges,
+    pub byte_ids: [u32; 256],
+    pub unknown: u32,
+    pub prefix_blank: bool,
+}
+
+/// BERT.
+pub struct Words {
+    pub normalizer: BertNormalizer,
+    pub model: WordPiece,
+}
+
+pub enum Encoder {
+    ByteLevel(Box<ByteLevel>, AddedTokens),
+    Sentence(Box<Sentence>, AddedTokens),
+    Words(Box<Words>, AddedTokens),
+    Json(Box<JsonEncoder>),
+}
+
+/// Immutable once built; any thread may encode.
+pub struct Tokenizer {
+    pub table: TokenTable,
+    pub encoder: Encoder,
+    pub name: String,
+    pub bos: Option<u32>,
+    pub eos: Option<u32>,
+    /// What a prompt gets in front and at the end.
+    pub prefix: Vec<u32>,
+    pub suffix: Vec<u32>,
+    /// Tokens that end an answer.
+    pub ends: Vec<u32>,
+    pub strips_leading_blank: bool,
+}
+
+impl Tokenizer {
+    pub fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>> {
+        let mut ids = Vec::with_capacity(text.len() / 3 + 4);
+        let (added, plain): (&AddedTokens, PlainEncoder) = match &self.encoder {
+            Encoder::Json(json) => return json.encode(text, parse_special),
+            Encoder::ByteLevel(model, added) => (added, PlainEncoder::ByteLevel(model)),
+            Encoder::Sentence(model, added) => (added, PlainEncoder::Sentence(model)),
+            Encoder::Words(model, added) => (added, PlainEncoder::Words(model)),
+        };
+        let mut work = Work::default();
+        for segment in added.segments(text, parse_special) {
+            match segment {
+                Segment::Token(id) => ids.push(id),
+                Segment::Text(text) => match plain {
+                    PlainEncoder::ByteLevel(model) => model.encode(&self.table, text, &mut work, &mut ids),
+                    PlainEncoder::Sentence(model) => model.encode(&self.table, text, &mut work, &mut ids),
+                    PlainEncoder::Words(model) => model.encode(text, &mut ids)?,
+                },
+            }
+        }
+        Ok(ids)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum PlainEncoder<'a> {
+    ByteLevel(&'a ByteLevel),
+    Sentence(&'a Sentence),
+    Words(&'a Words),
+}
+
+#[derive(Default)]
+struct Work {
+    words: Vec<(usize, usize)>,
+    spare: Vec<(usize, usize)>,
+    scratch: Scratch,
+}
+
+impl ByteLevel {
+    fn encode(&self, table: &TokenTable, text: &str, work: &mut Work, ids: &mut Vec<u32>) {
+        let composed;
+        let mut text = text;
+        if self.rule.composes && !text.is_ascii() {
+            let mut normalized = NormalizedString::from(text);
+            normalized.nfc();
+            composed = normalized.get().to_owned();
+            text = &composed;
+        }
+        splits::words(&self.rule.steps, text, &mut work.words, &mut work.spare);
+        for &(start, end) in &work.words {
+            self.encode_word(table, &text.as_bytes()[start..end], &mut work.scratch, ids);
+        }
+    }
+
+    fn encode_word(&self, table: &TokenTable, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+        if self.rule.ignores_merges {
+            scratch.text.clear();
+            for &byte in word {
+                scratch.text.extend_from_slice(self.letters.letter(byte).encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            if let Some(id) = self.index.find_text(table, &scratch.text) {
+                ids.push(id);
+                return;
+            }
+        }
+        let mut symbols = std::mem::take(&mut scratch.symbols);
+        symbols.clear();
+        symbols.extend(word.iter().map(|&byte| self.byte_ids[byte as usize]).filter(|&id| id != NO_TOKEN));
+        self.merges.apply(&mut symbols, scratch);
+        ids.extend_from_slice(&symbols);
+        scratch.symbols = symbols;
+    }
+}
+
+impl Sentence {
+    fn encode(&self, table: &TokenTable, text: &str, work: &mut Work, ids: &mut Vec<u32>) {
+        const BLANK: &str = "\u{2581}";
+        let mut symbols = std::mem::take(&mut work.scratch.symbols);
+        symbols.clear();
+        let mut after_unknown = false;
+        let mut add = |character: &str| {
+            if let Some(id) = self.index.find_text(table, character.as_bytes()) {
+                symbols.push(id);
+                after_unknown = false;
+                return;
+            }
+            if character.bytes().all(|byte| self.byte_ids[byte as usize] != NO_TOKEN) {
+                symbols.extend(character.bytes().map(|byte| self.byte_ids[byte as usize]));
+                after_unknown = false;
+            } else if self.unknown != NO_TOKEN && !after_unknown {
+                symbols.push(self.unknown);
+                after_unknown = true;
+            }
+        };
+        if self.prefix_blank {
+            add(BLANK);
+        }
+        for c in text.chars() {
+            if c == ' ' {
+                add(BLANK);
+            } else {
+                add(c.encode_utf8(&mut [0; 4]));
+            }
+        }
+        self.merges.apply(&mut symbols, &mut work.scratch);
+        ids.extend_from_slice(&symbols);
+        work.scratch.symbols = symbols;
+    }
+}
+
+impl Words {
+    fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let failed = |error: tokenizers::Error| TextError::invalid("text", format!("WordPiece: {error}"));
+        let mut normalized = NormalizedString::from(text);
+        self.normalizer.normalize(&mut normalized).map_err(failed)?;
+        let mut pieces = PreTokenizedString::from(normalized);
+        BertPreTokenizer.pre_tokenize(&mut pieces).map_err(failed)?;
+        pieces.tokenize(|word| self.model.tokenize(word.get())).map_err(failed)?;
+        let encoding = pieces.into_encoding(None, 0, OffsetType::None).map_err(failed)?;
+        ids.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+}
