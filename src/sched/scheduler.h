@@ -33,7 +33,7 @@ struct SequenceRequest {
   int priority = 0;              // higher goes first
   int prefill_chunk_tokens = 0;  // most prompt tokens in one step; 0 = as the budget allows
   PromptLogits prompt_logits = PromptLogits::kLast;
-  CacheScope scope;  // whose cached blocks it may share
+  CacheScope scope{};  // whose cached blocks it may share
 };
 
 struct SchedulerOptions {
@@ -107,8 +107,9 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   // The door: whether the sequence fits the context and the *total* pools, alone. Errors: kInvalidArgument
-  // ("prompt_token_ids" empty, "max_tokens" negative), kResourceExhausted ("prompt_token_ids", with the
-  // numbers). Reads nothing that ever changes: any thread may call it.
+  // ("prompt_token_ids" empty, "max_tokens" or "prefill_chunk_tokens" negative), kResourceExhausted
+  // ("prompt_token_ids" when the prompt alone is too long, else "max_tokens"; with the numbers). Reads
+  // nothing that ever changes: any thread may call it.
   [[nodiscard]] Result<> check_admissible(const SequenceRequest& request) const;
 
   // Queues a sequence that passed check_admissible (CHECKed).
