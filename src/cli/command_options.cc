@@ -1,0 +1,129 @@
+#include "cli/command_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <utility>
+
+#include "engine/model_package.h"
+
+namespace quire {
+namespace {
+
+// The parser's own way to refuse a value; program.cc turns it into an error line.
+[[noreturn]] void refuse(const Error& error) {
+  throw CLI::ParseError(error.message, CLI::ExitCodes::ValidationError);
+}
+
+}  // namespace
+
+template <class T, class Target>
+CLI::Option* add_number(CLI::App& app, const OptionSpec& spec, const NumberRange<T>& range, Target& target) {
+  std::string name = spec.flags.substr(spec.flags.find("--"));
+  auto store = [&target, name, range](const std::string& text) {
+    Result<T> value = parse_number<T>(text, range, name);
+    if (!value) refuse(value.error());
+    target = *value;
+  };
+  auto* added = app.add_option_function<std::string>(spec.flags, store, spec.help);
+  added->type_name(spec.type);
+  if constexpr (std::is_same_v<T, Target>) added->default_str(fmt::format("{}", target));
+  return added;
+}
+
+template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<int>&, int&);
+template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<int>&, std::optional<int>&);
+template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<float>&, float&);
+template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<uint64_t>&,
+                                 std::optional<uint64_t>&);
+
+CLI::Option* add_text(CLI::App& app, const OptionSpec& spec, std::optional<std::string>& target) {
+  auto store = [&target](const std::string& text) { target = text; };
+  return app.add_option_function<std::string>(spec.flags, store, spec.help)->type_name(spec.type);
+}
+
+CLI::Option* add_text(CLI::App& app, const OptionSpec& spec, std::string& target) {
+  auto store = [&target](const std::string& text) { target = text; };
+  auto* added = app.add_option_function<std::string>(spec.flags, store, spec.help)->type_name(spec.type);
+  if (!target.empty()) added->default_str(target);
+  return added;
+}
+
+void add_required_text(CLI::App& app, const OptionSpec& spec, std::string& target) {
+  add_text(app, spec, target)->required();
+}
+
+void add_repeated(CLI::App& app, const OptionSpec& spec,
+                  std::function<Result<void>(const std::string&)> add) {
+  CLI::callback_t store = [add = std::move(add)](const CLI::results_t& values) {
+    for (const std::string& value : values) {
+      Result<void> added = add(value);
+      if (!added) refuse(added.error());
+    }
+    return true;
+  };
+  app.add_option(spec.flags, store, spec.help)
+      ->type_name(spec.type)
+      ->type_size(1)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void add_flag(CLI::App& app, const OptionSpec& spec, std::function<void()> set) {
+  app.add_flag_callback(spec.flags, std::move(set), spec.help);
+}
+
+void add_json(CLI::App& app, OutputFormat& format) {
+  add_flag(app, {"--json", "Print one JSON object on stdout; faults too"},
+           [&format] { format = OutputFormat::kJson; });
+}
+
+void exclude(CLI::Option* one, CLI::Option* other) {
+  one->excludes(other);
+}
+
+bool was_given(const CLI::Option* option) {
+  return !option->empty();
+}
+
+void set_footer(CLI::App& app, const std::string& text) {
+  app.footer(text);
+}
+
+CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& summary) {
+  app.require_subcommand(1);
+  return *app.add_subcommand(name, summary);
+}
+
+void add_model_options(CLI::App& app, ModelArguments& arguments) {
+  EngineOptions& engine = arguments.engine;
+  add_required_text(app, {"model", "A GGUF file, or the name of a model in the cache", "MODEL"},
+                    arguments.model);
+  add_number<int>(app, {"--threads", "Worker threads; 0 = one per usable CPU", "N"}, {.min = 0, .max = 1024},
+                  engine.threads);
+  add_text(
+      app,
+      {"--isa", "Instruction set of the kernels (quire info --isas lists them; default: the best)", "NAME"},
+      engine.isa);
+  add_text(app, {"--kv-type", "How K and V are stored: f16 or f32 (default: f16; f32 with --exact)", "TYPE"},
+           arguments.kv_type);
+  add_flag(app, {"--exact", "float32 activations and arithmetic throughout"},
+           [&engine] { engine.exact = true; });
+  add_number<int>(
+      app,
+      {"--context", "Most tokens of one sequence, prompt and answer; 0 = what the model was made for", "N"},
+      {.min = 0}, engine.context_length);
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const ModelArguments& arguments) {
+  EngineOptions options = arguments.engine;
+  options.model_path = TRY(resolve_model(arguments.model));
+  options.kv_type = arguments.kv_type.value_or(options.exact ? "f32" : "f16");
+  bool notice = stderr_is_terminal();
+  if (notice) fmt::print(stderr, "loading {} …", options.model_path);
+  if (notice) std::fflush(stderr);
+  auto engine = Engine::open(std::move(options));
+  if (notice) fmt::print(stderr, "\r\x1b[K");
+  return engine;
+}
+
+}  // namespace quire

@@ -1,0 +1,17 @@
+// What this machine offers to the engine, for people and for `quire info`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace quire {
+
+struct MachineInfo {
+  std::string cpu;                // model name; "unknown" where the system does not say
+  int usable_cpus = 1;            // affinity and cgroup quota taken into account
+  std::vector<std::string> isas;  // names for EngineOptions::isa, slowest first
+};
+
+[[nodiscard]] MachineInfo describe_machine();
+
+}  // namespace quire
