@@ -64,6 +64,7 @@ class Simulation {
     SequenceRequest request;
     Tokens generated;
     Tokens prompt_answers;  // next token after each prompt token, as far as reported
+    bool ignores_eos = false;
   };
 
   static SchedulerOptions options_of(const World& world) {
@@ -100,7 +101,7 @@ class Simulation {
     SequenceRequest request;
     request.seq = {++ids_};
     request.prompt = random_prompt();
-    request.max_tokens = below(24);
+    request.max_tokens = below(3) == 0 ? below(5) : below(45);
     request.priority = below(world_.priorities);
     request.prefill_chunk_tokens = below(3) == 0 ? 1 + below(9) : 0;
     request.prompt_logits = below(5) == 0 ? PromptLogits::kAll : PromptLogits::kLast;
@@ -111,7 +112,8 @@ class Simulation {
       return;
     }
     work_ += static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
-    clients_[request.seq] = {.request = request, .generated = {}, .prompt_answers = {}};
+    clients_[request.seq] = {
+        .request = request, .generated = {}, .prompt_answers = {}, .ignores_eos = below(2) == 0};
     scheduler_.add(std::move(request));
   }
 
@@ -180,7 +182,8 @@ class Simulation {
         client.generated.push_back(next[row - 1]);
         sampled.push_back({planned.seq, next[row - 1]});
       }
-      if (std::ssize(client.generated) == client.request.max_tokens || (wants_token && next[row - 1] == kEos))
+      if (std::ssize(client.generated) == client.request.max_tokens ||
+          (wants_token && next[row - 1] == kEos && !client.ignores_eos))
         ended.push_back(planned.seq);
     }
     scheduler_.commit_step(sampled);
@@ -237,6 +240,7 @@ TEST(SchedulerSim, EveryRequestEndsAndSaysWhatTheModelAloneSays) {
       {{0}, 4, {64}, 32, 16, 1},        // roomy
       {{0}, 4, {16}, 16, 8, 1},         // preempts
       {{0}, 2, {31}, 7, 7, 1},          // odd sizes
+      {{0}, 2, {30}, 16, 12, 1},        // preempts often
       {{0}, 4, {17}, 1, 1, 1},          // one row a step
       {{0}, 8, {8}, 24, 8, 3},          // eight blocks, priorities
       {{0, 9}, 4, {18, 12}, 16, 8, 1},  // full and window

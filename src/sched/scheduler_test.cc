@@ -184,7 +184,7 @@ TEST(Scheduler, ScopesDoNotShare) {
 
 TEST(Scheduler, TheOldestRunsThroughAndTheYoungerIsPreempted) {
   SchedulerOptions options = small_options();
-  options.block_counts = {5};
+  options.block_counts = {6};
   Scheduler scheduler(options);
   scheduler.add({.seq = {1}, .prompt = {10, 11}, .max_tokens = 18});
   scheduler.add({.seq = {2}, .prompt = {20, 21}, .max_tokens = 18});
