@@ -65,28 +65,11 @@ Result<void> check_layer_groups(const GgufFile& file, const ModelSpec& spec) {
               file.path(), key, groups, kLayerGroupsMax);
 }
 
-std::vector<WeightName> all_weights(const ModelSpec& spec) {
-  const ModelWeightNames model = model_weight_names(spec);
-  std::vector<WeightName> weights = {model.token_embedding, model.output_norm, model.output};
-  for (int index = 0; index < static_cast<int>(spec.layers.size()); ++index) {
-    LayerWeightNames layer = layer_weight_names(spec, index);
-    for (WeightName* weight :
-         {&layer.attention_norm, &layer.query, &layer.key, &layer.value, &layer.query_bias, &layer.key_bias,
-          &layer.value_bias, &layer.query_norm, &layer.key_norm, &layer.attention_output,
-          &layer.post_attention_norm, &layer.ffn_norm, &layer.ffn_gate, &layer.ffn_up, &layer.ffn_down,
-          &layer.post_ffn_norm}) {
-      weights.push_back(std::move(*weight));
-    }
-  }
-  std::erase_if(weights, [](const WeightName& weight) { return !weight.present(); });
-  return weights;
-}
-
 // Every weight is there in its shape, and there is none that the spec does not use: a bias or a scale left
 // out would make wrong answers, not errors.
 Result<void> check_weights(const GgufFile& file, const ModelSpec& spec) {
   std::set<std::string, std::less<>> used;
-  for (WeightName& weight : all_weights(spec)) {
+  for (WeightName& weight : all_weight_names(spec)) {
     TRY(find_weight(file, weight));
     used.insert(std::move(weight.name));
   }

@@ -77,6 +77,23 @@ LayerWeightNames layer_weight_names(const ModelSpec& spec, int layer) {
   return names;
 }
 
+std::vector<WeightName> all_weight_names(const ModelSpec& spec) {
+  const ModelWeightNames model = model_weight_names(spec);
+  std::vector<WeightName> weights = {model.token_embedding, model.output_norm, model.output};
+  for (int index = 0; index < static_cast<int>(spec.layers.size()); ++index) {
+    LayerWeightNames layer = layer_weight_names(spec, index);
+    for (WeightName* weight :
+         {&layer.attention_norm, &layer.query, &layer.key, &layer.value, &layer.query_bias, &layer.key_bias,
+          &layer.value_bias, &layer.query_norm, &layer.key_norm, &layer.attention_output,
+          &layer.post_attention_norm, &layer.ffn_norm, &layer.ffn_gate, &layer.ffn_up, &layer.ffn_down,
+          &layer.post_ffn_norm}) {
+      weights.push_back(std::move(*weight));
+    }
+  }
+  std::erase_if(weights, [](const WeightName& weight) { return !weight.present(); });
+  return weights;
+}
+
 Result<const GgufTensor*> find_weight(const GgufFile& file, const WeightName& weight) {
   CHECK(weight.present());
   const GgufTensor* tensor = file.find_tensor(weight.name);

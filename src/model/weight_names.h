@@ -47,6 +47,8 @@ struct ModelWeightNames {
 
 [[nodiscard]] ModelWeightNames model_weight_names(const ModelSpec& spec);
 [[nodiscard]] LayerWeightNames layer_weight_names(const ModelSpec& spec, int layer);
+// Every weight that is present(), the model's first, then layer by layer.
+[[nodiscard]] std::vector<WeightName> all_weight_names(const ModelSpec& spec);
 
 // The tensor of that name. Errors: kCorruptFile when the file has none, or one of another shape (both shapes
 // named). `weight` is present().

@@ -31,9 +31,6 @@ Result<std::vector<bool>> read_windowed_layers(HyperParameters& parameters, int 
 }  // namespace
 
 Result<ModelSpec> read_gemma3_spec(HyperParameters& parameters) {
-  // Published files always have it, and readers disagree about its default.
-  if (parameters.file().find(parameters.full_key("rope.freq_base")) == nullptr)
-    return parameters.missing("rope.freq_base");
   ModelSpec spec = TRY(read_decoder_spec(parameters));
   spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.width)));
   const int window = TRY(parameters.integer("attention.sliding_window", kWindow));
