@@ -65,14 +65,15 @@ Answer read_all(TokenStream& stream) {
   }
   EXPECT_EQ(answer.final_events, 1);
   answer.summary = stream.summary();
-  EXPECT_EQ(answer.summary.usage.completion_tokens, static_cast<int>(answer.ids.size()));
   return answer;
 }
 
 Answer ask(Engine& engine, Request request) {
   auto stream = engine.submit(std::move(request));
   EXPECT_TRUE(stream.has_value()) << stream.error().message;
-  return read_all(*stream);
+  Answer answer = read_all(*stream);
+  EXPECT_EQ(answer.summary.usage.completion_tokens, static_cast<int>(answer.ids.size()));
+  return answer;
 }
 
 void expect_nothing_held(const Engine& engine) {
@@ -366,9 +367,11 @@ TEST(Engine, TheDoorNamesFieldValueAndLimit) {
   refuse({.prompt_token_ids = {1}, .prefill_chunk_tokens = -1}, ErrorCode::kInvalidArgument,
          "prefill_chunk_tokens", {"-1"});
   refuse({.prompt_token_ids = random_prompt(500, 1), .sampling = {.max_tokens = 100}},
-         ErrorCode::kResourceExhausted, "prompt_token_ids", {"500", "100", "512"});
+         ErrorCode::kResourceExhausted, "max_tokens", {"500", "100", "512"});
+  refuse({.prompt_token_ids = random_prompt(513, 1)}, ErrorCode::kResourceExhausted, "prompt_token_ids",
+         {"513", "512"});
   refuse({.prompt_token_ids = {1}, .sampling = {.max_tokens = std::numeric_limits<int>::max()}},
-         ErrorCode::kResourceExhausted, "prompt_token_ids", {"512"});
+         ErrorCode::kResourceExhausted, "max_tokens", {"512"});
   EXPECT_EQ(ask(*engine, {.prompt_token_ids = {1}, .sampling = {.max_tokens = 2}}).ids.size(), 2u);
   expect_nothing_held(*engine);
 }
@@ -580,7 +583,7 @@ TEST(PlanPools, GivesTheLongestRequestThatFits) {
   EXPECT_LT(whole[1], whole[0]);
   EXPECT_GE(whole[1] * 32, 128 + 64);
   size_t last = 0;
-  for (uint64_t limit = 100 << 10; limit < 4 * bytes(whole); limit = limit * 5 / 4) {
+  for (uint64_t limit = 200 << 10; limit < 4 * bytes(whole); limit = limit * 5 / 4) {
     PoolDemand some = demand;
     some.kv_bytes = limit;
     const auto counts = plan_pools(geometry, some).value();

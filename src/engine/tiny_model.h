@@ -51,6 +51,7 @@ inline GgufWriter tiny_metadata(TinyKind kind) {
   writer.add(arch + ".attention.head_count", uint32_t{4});
   writer.add(arch + ".attention.head_count_kv", uint32_t{2});
   writer.add(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
+  writer.add(arch + ".rope.freq_base", 1e4f);
   writer.add(arch + ".vocab_size", uint32_t{kTinyVocab});
   if (kind == TinyKind::kWindowed) {
     writer.add(arch + ".attention.key_length", uint32_t{16});
@@ -84,7 +85,9 @@ class TinyWeights {
     const GgufFile file = GgufFile::parse(bytes, "tiny").value();
     const ModelSpec spec = read_model_spec(file).value();
     const ModelWeightNames model = model_weight_names(spec);
-    for (const WeightName* weight : {&model.token_embedding, &model.output_norm, &model.output}) add(*weight);
+    // An output matrix of its own: the broken embedding must not reach everybody's logits.
+    const WeightName output{.name = "output.weight", .shape = model.token_embedding.shape};
+    for (const WeightName* weight : {&model.token_embedding, &model.output_norm, &output}) add(*weight);
     for (int layer = 0; layer < static_cast<int>(spec.layers.size()); ++layer) {
       const LayerWeightNames n = layer_weight_names(spec, layer);
       for (const WeightName* weight :

@@ -38,7 +38,7 @@ TokenStream::State::State(StreamStart start)
       inbox_(std::move(start.inbox)),
       tokenizer_(std::move(start.tokenizer)),
       submitted_ns_(start.submitted_ns),
-      detokenizer_(*tokenizer_, std::move(start.stops)) {
+      detokenizer_(*tokenizer_, std::move(start.stops), TextPosition::kContinuation) {
   summary_.usage.prompt_tokens = start.prompt_tokens;
 }
 
