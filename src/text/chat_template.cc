@@ -20,8 +20,8 @@ std::string local_time_text() {
   const time_t now = time(nullptr);
   tm parts{};
   localtime_r(&now, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
-                     parts.tm_hour, parts.tm_min, parts.tm_sec);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 }  // namespace
@@ -43,12 +43,15 @@ Result<std::string> ChatTemplate::render(std::string_view context_json,
   const std::string moment = now ? std::string(*now) : local_time_text();
   quire_text_buffer out{};
   quire_text_error error{};
-  if (quire_text_template_render(impl_->handle.get(), text_span(context_json), text_span(moment), &out, &error) != 0) {
+  if (quire_text_template_render(impl_->handle.get(), text_span(context_json), text_span(moment), &out,
+                                 &error) != 0) {
     return take_error(error);
   }
   return take_text(out);
 }
 
-std::string_view ChatTemplate::source() const { return impl_->source; }
+std::string_view ChatTemplate::source() const {
+  return impl_->source;
+}
 
 }  // namespace quire

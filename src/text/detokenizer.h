@@ -10,7 +10,8 @@
 
 namespace quire {
 
-// Where the first token stands: SentencePiece kinds drop one blank at the start of a text, but not in the middle.
+// Where the first token stands: SentencePiece kinds drop one blank at the start of a text, but not in the
+// middle.
 enum class TextPosition : uint8_t { kStart, kContinuation };
 
 // The text of one sequence as it grows. One thread at a time. Invariants: (1) the concatenation of all that

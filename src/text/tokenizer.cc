@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "text/detokenizer.h"
+#include "text/sentencepiece_model.h"
 #include "text/text_library.h"
 
 namespace quire {
@@ -35,9 +36,13 @@ std::vector<quire_text_span> spans_of(const std::vector<std::string_view>& texts
   return spans;
 }
 
-int64_t id_or_none(std::optional<TokenId> id) { return id.value_or(-1); }
+int64_t id_or_none(std::optional<TokenId> id) {
+  return id.value_or(-1);
+}
 
-int32_t switch_or_none(std::optional<bool> value) { return value ? static_cast<int32_t>(*value) : -1; }
+int32_t switch_or_none(std::optional<bool> value) {
+  return value ? static_cast<int32_t>(*value) : -1;
+}
 
 std::optional<TokenId> some_id(int64_t id) {
   return id < 0 ? std::nullopt : std::optional<TokenId>(static_cast<TokenId>(id));
@@ -86,11 +91,17 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_json(std::string_view json, s
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::make_unique<Impl>(std::move(handle))));
 }
 
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_sentencepiece(std::string_view bytes) {
+  const SentencePieceModel model = TRY(SentencePieceModel::parse(bytes));
+  return from_fields(model.fields());
+}
+
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTokens specials) const {
   quire_text_ids ids{};
   quire_text_error error{};
   const int32_t parse = specials == SpecialTokens::kParse ? 1 : 0;
-  if (quire_text_encode(impl_->handle.get(), text_span(text), parse, &ids, &error) != 0) return take_error(error);
+  if (quire_text_encode(impl_->handle.get(), text_span(text), parse, &ids, &error) != 0)
+    return take_error(error);
   std::vector<TokenId> encoded(ids.data, ids.data + ids.size);
   quire_text_ids_free(ids);
   return encoded;
@@ -100,14 +111,18 @@ Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view text, Spe
   std::vector<TokenId> ids = TRY(encode(text, specials));
   const std::vector<TokenId>& prefix = impl_->prefix;
   const std::vector<TokenId>& suffix = impl_->suffix;
-  const bool has_prefix = ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin());
+  const bool has_prefix =
+      ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin());
   if (!has_prefix) ids.insert(ids.begin(), prefix.begin(), prefix.end());
-  const bool has_suffix = ids.size() >= suffix.size() && std::equal(suffix.rbegin(), suffix.rend(), ids.rbegin());
+  const bool has_suffix =
+      ids.size() >= suffix.size() && std::equal(suffix.rbegin(), suffix.rend(), ids.rbegin());
   if (!has_suffix) ids.insert(ids.end(), suffix.begin(), suffix.end());
   return ids;
 }
 
-int Tokenizer::vocab_size() const { return static_cast<int>(impl_->table.count); }
+int Tokenizer::vocab_size() const {
+  return static_cast<int>(impl_->table.count);
+}
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {
   if (!impl_->contains(id)) return {};
@@ -127,7 +142,9 @@ TokenKind Tokenizer::token_kind(TokenId id) const {
   return impl_->contains(id) ? static_cast<TokenKind>(impl_->table.kinds[id]) : TokenKind::kUnused;
 }
 
-bool Tokenizer::strips_leading_blank() const { return impl_->table.strips_leading_blank != 0; }
+bool Tokenizer::strips_leading_blank() const {
+  return impl_->table.strips_leading_blank != 0;
+}
 
 std::string Tokenizer::decode(std::span<const TokenId> ids) const {
   Detokenizer detokenizer(*this, {});
@@ -136,11 +153,17 @@ std::string Tokenizer::decode(std::span<const TokenId> ids) const {
   return text + detokenizer.finish();
 }
 
-std::optional<TokenId> Tokenizer::bos() const { return some_id(impl_->table.bos); }
+std::optional<TokenId> Tokenizer::bos() const {
+  return some_id(impl_->table.bos);
+}
 
-std::optional<TokenId> Tokenizer::eos() const { return some_id(impl_->table.eos); }
+std::optional<TokenId> Tokenizer::eos() const {
+  return some_id(impl_->table.eos);
+}
 
-std::span<const TokenId> Tokenizer::end_tokens() const { return impl_->end_tokens; }
+std::span<const TokenId> Tokenizer::end_tokens() const {
+  return impl_->end_tokens;
+}
 
 std::string_view Tokenizer::kind_name() const {
   return {reinterpret_cast<const char*>(impl_->table.name.data), impl_->table.name.size};

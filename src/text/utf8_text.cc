@@ -31,7 +31,8 @@ void move_decided_utf8(std::string& bytes, std::string& text) {
     int good = lead.length == 0 ? 0 : 1;
     while (good > 0 && good < lead.length && at + good < bytes.size()) {
       const auto next = static_cast<uint8_t>(bytes[at + good]);
-      const bool fits = good == 1 ? next >= lead.second_min && next <= lead.second_max : (next & 0xC0) == 0x80;
+      const bool fits =
+          good == 1 ? next >= lead.second_min && next <= lead.second_max : (next & 0xC0) == 0x80;
       if (!fits) break;
       ++good;
     }

@@ -1,6 +1,6 @@
 //! What chat templates expect from Python: json.dumps, int(), float() and strftime.
 
-use minijinja::value::{from_args, Kwargs, Rest, ValueKind};
+use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
 const MAX_JSON_BYTES: usize = 1 << 25;
@@ -162,8 +162,7 @@ impl JsonWriter {
 }
 
 /// tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False), as json.dumps: no HTML escaping.
-pub fn tojson(value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
-    let (positional, named): (&[Value], Kwargs) = from_args(&arguments)?;
+pub fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Value, Error> {
     let argument = |at: usize, name: &str| -> Result<Option<Value>, Error> {
         let value = match positional.get(at) {
             Some(value) => Some(value.clone()),
