@@ -116,25 +116,33 @@ void Transformer::prepare(const StepPlan& plan, KvStore& kv) {
 void Transformer::plan_attention_work() {
   step_.attention.clear();
   for (const AttentionKind& kind : parts_.kinds) {
-    std::vector<AttentionSequence> sequences;
-    int row = 0;
-    for (const PlannedSequence& planned : step_.plan->sequences) {
-      auto tokens = static_cast<int>(planned.tokens.size());
-      if (tokens == 0) continue;
-      sequences.push_back({.blocks = planned.block_table[kind.group],
-                           .first_position = planned.first_position,
-                           .rows = tokens,
-                           .row_begin = row});
-      row += tokens;
-    }
-    step_.attention.push_back(
-        plan_attention(std::move(sequences), kind.heads, kind.kv_heads, kind.window, parts_.pool.size()));
+    step_.attention.push_back(plan_rows(kind, AttentionRows::kAll));
   }
+  step_.last_attention = plan_rows(parts_.kinds[parts_.kind_of_layer.back()], AttentionRows::kLogitsOnly);
+}
+
+AttentionPlan Transformer::plan_rows(const AttentionKind& kind, AttentionRows rows) const {
+  std::vector<AttentionSequence> sequences;
+  int row = 0;
+  for (const PlannedSequence& planned : step_.plan->sequences) {
+    auto tokens = static_cast<int>(planned.tokens.size());
+    int from = rows == AttentionRows::kAll ? 0 : planned.logits_from;
+    if (from < tokens) {
+      sequences.push_back({.blocks = planned.block_table[kind.group],
+                           .first_position = planned.first_position + from,
+                           .rows = tokens - from,
+                           .row_begin = row + from});
+    }
+    row += tokens;
+  }
+  return plan_attention(std::move(sequences), kind.heads, kind.kv_heads, kind.window, parts_.pool.size());
 }
 
 // Grows in steps of two, so that a long answer does not map memory at every token.
 void Transformer::reserve_partials() {
-  size_t bytes = 0;
+  size_t bytes =
+      sizeof(float) *
+      attention_partial_floats(step_.last_attention, parts_.kinds[parts_.kind_of_layer.back()].value_dim);
   for (size_t index = 0; index < step_.attention.size(); ++index) {
     bytes = std::max(bytes, sizeof(float) * attention_partial_floats(step_.attention[index],
                                                                      parts_.kinds[index].value_dim));

@@ -47,6 +47,9 @@ struct TransformerParts {
   std::vector<int> kind_of_layer;    // [layer]
 };
 
+// Whose queries a plan of attention work answers.
+enum class AttentionRows : uint8_t { kAll, kLogitsOnly };
+
 struct StepRow {
   int sequence = 0;
   TokenId token = 0;
@@ -61,6 +64,7 @@ struct Step {
   std::vector<StepRow> rows;
   std::vector<int> logit_rows;           // rows that want logits, ascending
   std::vector<AttentionPlan> attention;  // [kind]
+  AttentionPlan last_attention;          // of the last layer: only rows that want logits ask there
   float* partials = nullptr;             // scratch of the attention kernels
 };
 
@@ -77,6 +81,7 @@ class Transformer {
   explicit Transformer(TransformerParts parts);
   void prepare(const StepPlan& plan, KvStore& kv);
   void plan_attention_work();
+  [[nodiscard]] AttentionPlan plan_rows(const AttentionKind& kind, AttentionRows rows) const;
   void reserve_partials();
 
   TransformerParts parts_;

@@ -21,19 +21,20 @@ StepMember::StepMember(const TransformerParts& parts, const Step& step, int thre
       buffers_(parts.buffers),
       own_(parts.buffers.thread(thread)),
       thread_(thread),
-      row_count_(static_cast<int>(step.rows.size())),
-      private_(row_count_ <= kPrivateRowsMax),
+      private_(step.rows.size() <= kPrivateRowsMax),
       rows_(private_ ? own_.rows : parts.buffers.rows()),
-      my_rows_(private_ ? Share{0, row_count_} : share_of(row_count_, thread, parts.pool.size())) {}
+      row_count_(static_cast<int>(step.rows.size())),
+      my_rows_(row_share(row_count_)) {}
 
 void StepMember::run() {
   embed();
   for (int layer = 0; layer < static_cast<int>(spec_.layers.size()); ++layer) {
     attention_half(layer);
+    if (row_count_ == 0) return;
     ffn_half(layer);
     probe("hidden", layer, rows_.hidden, spec_.width);
   }
-  if (!step_.logit_rows.empty()) head();
+  head();
 }
 
 void StepMember::embed() {
@@ -75,7 +76,12 @@ void StepMember::attention_half(int layer) {
   probe("k_after_rope", layer, buffers_.key, spec.kv_heads * spec.head_dim);
   probe("v", layer, buffers_.value, spec.kv_heads * spec.value_dim);
 
+  if (is_last(layer) && step_.logit_rows.empty()) {
+    row_count_ = 0;
+    return;
+  }
   attend(layer);
+  if (is_last(layer)) keep_logit_rows(layer);
   ActivationRows attended = activation(buffers_.attention, spec.heads * spec.value_dim, row_count_);
   quantize_rows(attended, forms.attention_output);
   std::array<Product, 1> output = {
@@ -133,7 +139,8 @@ void StepMember::store_key_value(int layer, int row, int kv_head) {
 
 void StepMember::attend(int layer) {
   const LayerSpec& spec = spec_.layers[layer];
-  const AttentionPlan& plan = step_.attention[parts_.kind_of_layer[layer]];
+  const AttentionPlan& plan =
+      is_last(layer) ? step_.last_attention : step_.attention[parts_.kind_of_layer[layer]];
   AttentionLayer attention{.kv = step_.kv->layer(layer),
                            .heads = spec.heads,
                            .window = spec.window,
@@ -147,6 +154,26 @@ void StepMember::attend(int layer) {
   meet();
   if (plan.partial_slots == 0) return;
   kernels_.attention.merge(attention, plan, thread_, buffers);
+  meet();
+}
+
+void StepMember::keep_logit_rows(int layer) {
+  auto count = static_cast<int>(step_.logit_rows.size());
+  if (count == row_count_) return;
+  if (thread_ == 0) {
+    int attention_width = spec_.layers[layer].heads * spec_.layers[layer].value_dim;
+    // Ascending, and never to a later row: what is overwritten has been moved before.
+    for (int index = 0; index < count; ++index) {
+      int row = step_.logit_rows[index];
+      std::copy_n(row_of(rows_.hidden, row, spec_.width), spec_.width,
+                  row_of(rows_.hidden, index, spec_.width));
+      std::copy_n(row_of(buffers_.attention, row, attention_width), attention_width,
+                  row_of(buffers_.attention, index, attention_width));
+    }
+  }
+  row_count_ = count;
+  my_rows_ = row_share(count);
+  only_logit_rows_ = true;
   meet();
 }
 
@@ -193,32 +220,18 @@ void StepMember::gate_and_up(int layer, const ActivationRows& x) {
   }
 }
 
-// Rows that want logits are gathered first: the head is computed for them alone.
+// Every row that is left wants logits.
 void StepMember::head() {
-  meet_rows();
-  auto count = static_cast<int>(step_.logit_rows.size());
-  Share share = private_ ? Share{0, count} : share_of(count, thread_, parts_.pool.size());
-  ActivationRows x = activation(rows_.normed, spec_.width, count);
-  for (auto index = static_cast<int>(share.begin); index < share.end; ++index) {
-    kernels_.rms_norm(row_of(rows_.hidden, step_.logit_rows[index], spec_.width), parts_.weights.final_norm(),
-                      spec_.norm_epsilon, spec_.width, row_of(rows_.normed, index, spec_.width));
-    quantize_activation(kernels_, x, index, parts_.head_form, own_.row_scratch);
-  }
-  meet_rows();
-  if (step_.probe != nullptr && thread_ == 0) {
-    for (int index = 0; index < count; ++index) {
-      (*step_.probe)("final_norm", static_cast<int>(spec_.layers.size()), step_.logit_rows[index],
-                     {row_of(rows_.normed, index, spec_.width), static_cast<size_t>(spec_.width)});
-    }
-  }
+  norm_rows(parts_.weights.final_norm(), parts_.head_form);
+  probe("final_norm", static_cast<int>(spec_.layers.size()), rows_.normed, spec_.width);
   std::array<Product, 1> products = {
       {{&parts_.weights.head(), parts_.head_form, {buffers_.logits, static_cast<size_t>(spec_.vocab_size)}}}};
-  multiply_shared(products, x);
+  multiply_shared(products, normed_rows());
   if (spec_.logit_softcap == 0.0f) return;
   PanelRange panels = panel_share(products, 0, product_share());
   int output = panels.begin * kPanelRows;
   int outputs = std::min(spec_.vocab_size, panels.end * kPanelRows) - output;
-  for (int index = 0; index < count && outputs > 0; ++index) {
+  for (int index = 0; index < row_count_ && outputs > 0; ++index) {
     kernels_.softcap(spec_.logit_softcap, outputs, row_of(buffers_.logits, index, spec_.vocab_size) + output);
   }
 }
@@ -274,6 +287,10 @@ void StepMember::multiply_shared(std::span<const Product> products, const Activa
   multiply_all(kernels_, products, x, product_share());
 }
 
+Share StepMember::row_share(int count) const {
+  return private_ ? Share{0, count} : share_of(count, thread_, parts_.pool.size());
+}
+
 void StepMember::meet_rows() const {
   if (!private_) meet();
 }
@@ -283,7 +300,8 @@ void StepMember::probe(std::string_view name, int layer, const float* values, in
   meet();
   if (thread_ == 0) {
     for (int row = 0; row < row_count_; ++row) {
-      (*step_.probe)(name, layer, row, {row_of(values, row, n), static_cast<size_t>(n)});
+      int shown = only_logit_rows_ ? step_.logit_rows[row] : row;
+      (*step_.probe)(name, layer, shown, {row_of(values, row, n), static_cast<size_t>(n)});
     }
   }
   meet();

@@ -33,6 +33,8 @@ class StepMember {
   void rotate_query(int layer, int row, int head);
   void store_key_value(int layer, int row, int kv_head);
   void attend(int layer);
+  // From here on only the rows that want logits live; they move together.
+  void keep_logit_rows(int layer);
   void gate_and_up(int layer, const ActivationRows& x);
 
   // Norms this member's rows of the residual stream and quantises them.
@@ -47,6 +49,9 @@ class StepMember {
   [[nodiscard]] ProductShare product_share() const;
   void multiply_shared(std::span<const Product> products, const ActivationRows& x);
   void meet() const { parts_.pool.barrier(); }
+  [[nodiscard]] bool is_last(int layer) const { return layer + 1 == static_cast<int>(spec_.layers.size()); }
+  // This member's part of `count` rows.
+  [[nodiscard]] Share row_share(int count) const;
   // A barrier unless the rows are this member's own.
   void meet_rows() const;
   // Shows [row, n] values to the probe.
@@ -59,10 +64,11 @@ class StepMember {
   const StepBuffers& buffers_;
   const ThreadBuffers& own_;
   const int thread_;
-  const int row_count_;
   const bool private_;
   const RowBuffers& rows_;
-  const Share my_rows_;
+  int row_count_;
+  Share my_rows_;
+  bool only_logit_rows_ = false;  // row i is logit row i
 };
 
 }  // namespace quire
