@@ -101,12 +101,13 @@ int exit_status(const Answer& answer) {
 
 Result<int> answer_once(const RunArguments& arguments, Engine& engine, Conversation conversation,
                         Interrupts& interrupts) {
-  conversation.add({ "user", TRY(read_prompt(arguments)) });
+  std::string prompt = TRY(read_prompt(arguments));
+  conversation.add({"user", std::move(prompt)});
   Request request;
   request.prompt_token_ids = TRY(conversation.prompt());
   request.sampling = arguments.sampling;
-  if (!was_given(
-          arguments.max_tokens)) {  // the default yields to a small context; a number that was given does not
+  // The default yields to a small context; a number that was given does not.
+  if (!was_given(arguments.max_tokens)) {
     int room = engine.model().context_length - static_cast<int>(request.prompt_token_ids.size());
     request.sampling.max_tokens = std::clamp(room, 1, request.sampling.max_tokens);
   }
