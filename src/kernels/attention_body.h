@@ -120,6 +120,7 @@ class AttentionBody {
     float* out;         // [pair][out_stride]: of the current span
     float max[kPairs];
     float sum[kPairs];
+    int last_position;   // the furthest that a pair of the tile sees
     Range seen[kPairs];  // of the current span, relative to its start
     Running running[kPairs];
   };
@@ -130,6 +131,7 @@ class AttentionBody {
     const E* data;
     int first_token;
     size_t stride;  // value_dim
+    ptrdiff_t ahead;
   };
 
   static int least(int a, int b) { return a < b ? a : b; }
@@ -158,6 +160,11 @@ class AttentionBody {
     return reinterpret_cast<const E*>(slice_of(work.layer->kv, block, work.item->kv_head));
   }
 
+  // In bytes; both may belong to different arrays as far as the language knows.
+  static ptrdiff_t distance(const void* from, const void* to) {
+    return static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from));
+  }
+
   // Where V begins in a slice, in elements.
   static size_t value_offset(const KvLayerView& kv) {
     return padded(kv.block_tokens) * static_cast<size_t>(kv.key_dim);
@@ -165,6 +172,9 @@ class AttentionBody {
 
   static size_t step_row(const Work& work, int pair) {
     return static_cast<size_t>(work.sequence->row_begin + work.item->row_begin + pair / work.group);
+  }
+  static int position_of(const Work& work, int pair) {
+    return work.sequence->first_position + work.item->row_begin + pair / work.group;
   }
   static size_t query_head(const Work& work, int pair) {
     return static_cast<size_t>(work.item->kv_head * work.group + pair % work.group);
@@ -183,7 +193,7 @@ class AttentionBody {
   // What the pair sees of the span, relative to its start; begin == end when nothing.
   static Range visible_in_span(const Work& work, int pair, int span) {
     const int start = span * kSpanTokens;
-    const int position = work.sequence->first_position + work.item->row_begin + pair / work.group;
+    const int position = position_of(work, pair);
     const int window = work.layer->window;
     const int first = window > 0 ? most(0, position - window + 1) : 0;
     const int begin = most(first, start) - start;
@@ -250,6 +260,7 @@ class AttentionBody {
   static void prepare(const Work& work, int first_pair, Tile& tile) {
     const int key_dim = work.layer->kv.key_dim;
     tile.out_stride = padded(work.layer->kv.value_dim);
+    tile.last_position = position_of(work, first_pair + tile.count - 1);
     const size_t score_floats = kPairs * static_cast<size_t>(kScoreStride);
     const size_t out_floats = kPairs * tile.out_stride;
     float* scratch = attention_scratch(score_floats + out_floats + kPairs * static_cast<size_t>(key_dim));
@@ -286,15 +297,17 @@ class AttentionBody {
     for (int block = begin / kv.block_tokens; block * kv.block_tokens < end; ++block) {
       const int block_begin = block * kv.block_tokens;
       const E* keys = block_slice<E>(work, block);
-      const E* next = (block + 1) * kv.block_tokens < end ? block_slice<E>(work, block + 1) : nullptr;
+      const bool last = (block + 1) * kv.block_tokens >= end;
+      const E* next = last ? block_slice<E>(work, begin / kv.block_tokens) + value_offset(kv)
+                           : block_slice<E>(work, block + 1);
       const int first_tile = most(0, begin - block_begin) / kKeyTile;
       const int last_tile = (least(kv.block_tokens, end - block_begin) - 1) / kKeyTile;
       for (int t = first_tile; t <= last_tile;) {
         const size_t offset = static_cast<size_t>(t) * kKeyTile * key_dim;
         const bool two = t < last_tile;
         const int at = kKeyTile + block_begin + t * kKeyTile - span * kSpanTokens;
-        const UpdatePanel<E> panel{keys + offset, kKeyTile, kKeyTile * key_dim, kv.key_dim};
-        if (next != nullptr) prefetch(next + offset, (two ? 2 : 1) * kKeyTile * key_dim);
+        const UpdatePanel<E> panel{keys + offset, kKeyTile, kKeyTile * key_dim, kv.key_dim,
+                                   distance(keys, next)};
         score_tiles(panel, two ? 2 : 1, at, tile);
         t += two ? 2 : 1;
       }
@@ -313,7 +326,7 @@ class AttentionBody {
       }
       for (int t = 0; t < tiles; ++t) {
         const UpdatePanel<E> one{panel.data + static_cast<size_t>(t) * panel.half_stride, panel.stride, 0,
-                                 panel.k};
+                                 panel.k, panel.ahead};
         Update::template narrow<UpdateStart::kZero>(rows, q, one, {c.data + t * kKeyTile, c.stride});
       }
     });
@@ -361,12 +374,14 @@ class AttentionBody {
       const int block_begin = block * kv.block_tokens;
       const size_t row_stride = static_cast<size_t>(kv.value_dim);
       const E* values = block_slice<E>(work, block) + value_offset(kv);
+      const E* next = values;
       if ((block + 1) * kv.block_tokens < end) {
-        const size_t count = static_cast<size_t>(kv.block_tokens) * row_stride;
-        prefetch(block_slice<E>(work, block + 1) + value_offset(kv), count);
+        next = block_slice<E>(work, block + 1) + value_offset(kv);
+      } else if (start + kSpanTokens <= tile.last_position) {
+        next = block_slice<E>(work, (start + kSpanTokens) / kv.block_tokens);
       }
       const Range tokens{most(begin, block_begin) - start, least(end, block_begin + kv.block_tokens) - start};
-      const TokenRows<E> rows{values, block_begin - start, row_stride};
+      const TokenRows<E> rows{values, block_begin - start, row_stride, distance(values, next)};
       for_row_groups(tile.count, Update::kRows,
                      [&](int row, int count) { weigh_group(rows, tokens, row, count, tile); });
     }
@@ -409,16 +424,16 @@ class AttentionBody {
     int d = 0;
     if (count <= Update::kWideRows) {
       for (; d + 2 * kLanes <= dims; d += 2 * kLanes) {
-        const UpdatePanel<E> panel{data + d, values.stride, kLanes, k};
+        const UpdatePanel<E> panel{data + d, values.stride, kLanes, k, values.ahead};
         Update::template wide<UpdateStart::kLoad>(count, p, panel, {out + d, tile.out_stride});
       }
     }
     for (; d + kLanes <= dims; d += kLanes) {
-      const UpdatePanel<E> panel{data + d, values.stride, 0, k};
+      const UpdatePanel<E> panel{data + d, values.stride, 0, k, values.ahead};
       Update::template narrow<UpdateStart::kLoad>(count, p, panel, {out + d, tile.out_stride});
     }
     if (d < dims) {
-      const UpdatePanel<E> panel{data + d, values.stride, 0, k};
+      const UpdatePanel<E> panel{data + d, values.stride, 0, k, values.ahead};
       weigh_last_dims(panel, dims - d, p, count, {out + d, tile.out_stride});
     }
   }
@@ -436,11 +451,6 @@ class AttentionBody {
       }
       W::store(out.data + i * out.stride, acc);
     }
-  }
-
-  template <class E>
-  static void prefetch(const E* data, size_t count) {
-    for (size_t i = 0; i < count; i += 64 / sizeof(E)) W::prefetch(data + i);
   }
 
   // --- results of spans ---

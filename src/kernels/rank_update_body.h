@@ -11,7 +11,8 @@
 
 namespace quire {
 
-// Row k of B at data + k * stride. A row has 16 lanes, or 32 whose second half lies at `half_stride`.
+// Row k of B at data + k * stride. A row has 16 lanes, or 32 whose second half lies at `half_stride`. While a
+// row is read, the same place `ahead` bytes further is prefetched.
 // E: float, or uint16_t for float16.
 template <class E>
 struct UpdatePanel {
@@ -19,6 +20,7 @@ struct UpdatePanel {
   size_t stride;
   size_t half_stride;
   int k;  // rows
+  ptrdiff_t ahead;
 };
 
 // A or C: row r at data + r * stride.
@@ -53,6 +55,12 @@ class RankUpdate {
   KERNEL_INLINE typename W::F32 load(const float* p) { return W::load(p); }
   KERNEL_INLINE typename W::F32 load(const uint16_t* p) { return W::load_f16(p); }
 
+  // The address may lie outside of what is mapped: it is never read.
+  KERNEL_INLINE void prefetch(const void* from, ptrdiff_t ahead) {
+    W::prefetch(
+        reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(ahead)));
+  }
+
  private:
   using F32 = typename W::F32;
   static_assert(W::kLanes == 16 && kWideRows > 0);
@@ -80,7 +88,10 @@ class RankUpdate {
     for (size_t k = 0; k < static_cast<size_t>(b.k); ++k, row += b.stride) {
       F32 lanes[vectors];
 #pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) lanes[v] = load(row + v * b.half_stride);
+      for (int v = 0; v < vectors; ++v) {
+        lanes[v] = load(row + v * b.half_stride);
+        prefetch(row + v * b.half_stride, b.ahead);
+      }
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
         const F32 factor = W::set1(a.data[r * a.stride + k]);
