@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <numeric>
-#include <random>
-#include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "sched/toy_model.h"
+#include "sched/policy.h"
 
 namespace quire {
 namespace {
@@ -200,6 +199,29 @@ TEST(Scheduler, TheOldestRunsThroughAndTheYoungerIsPreempted) {
   while (scheduler.figures({2}).generated_tokens < 18) run_step(scheduler);
   scheduler.finish({2});
   EXPECT_EQ(scheduler.pool(0).pinned_count() + scheduler.pool(0).open_count(), 0);
+}
+
+TEST(Scheduler, PreemptionsOfOneSequenceAreBounded) {
+  SchedulerOptions options = small_options();
+  options.geometry.block_tokens = 2;
+  options.block_counts = {33};
+  options.running_sequences_max = 16;
+  Scheduler scheduler(options);
+  for (int i = 1; i <= 40; ++i)
+    scheduler.add({.seq = {static_cast<uint64_t>(i)}, .prompt = {1000 + i}, .max_tokens = 60});
+  int most = 0, all = 0;
+  for (int alive = 40; alive > 0;) {
+    for (const auto& [seq, rows] : run_step(scheduler)) {
+      const SequenceFigures figures = scheduler.figures({seq});
+      if (figures.generated_tokens < 60) continue;
+      most = std::max(most, figures.preemptions);
+      all += figures.preemptions;
+      scheduler.finish({seq});
+      --alive;
+    }
+  }
+  EXPECT_GT(all, 40) << "too little pressure to test the bound";
+  EXPECT_LE(most, kPreemptionsFree);
 }
 
 TEST(Scheduler, AnAbandonedStepIsAsIfItHadNotBeenPlanned) {
