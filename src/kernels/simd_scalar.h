@@ -13,8 +13,8 @@
 
 #include "kernels/half_float.h"
 
-// Left to the compiler's judgement, unlike the words that are one instruction.
-#define SCALAR_WORD [[maybe_unused]] static
+// Calls, not inlined: the bodies unroll by force, which plain loops of 16 lanes would blow up.
+#define SCALAR_WORD [[maybe_unused, gnu::noinline]] static
 
 namespace quire {
 
