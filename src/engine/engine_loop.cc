@@ -4,8 +4,25 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/checked.h"
 
 namespace quire {
+#ifdef QUIRE_PARANOID
+namespace {
+
+// Blocks of which no row was written yet: a row that is read before it is written becomes NaN.
+void poison_unwritten(const StepPlan& plan, KvStore& kv) {
+  const int groups = static_cast<int>(kv.geometry().groups.size());
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const int first = ceil_div(sequence.first_position, kv.geometry().block_tokens);
+    for (int g = 0; g < groups; ++g)
+      for (BlockId block : sequence.block_table[static_cast<size_t>(g)].subspan(static_cast<size_t>(first)))
+        kv.poison(g, block);
+  }
+}
+
+}  // namespace
+#endif
 
 EngineLoop::EngineLoop(EngineParts parts)
     : parts_(std::move(parts)), scratch_(static_cast<size_t>(parts_.pool->size())) {
@@ -51,6 +68,9 @@ void EngineLoop::step() {
   ScheduledStep step = parts_.scheduler->plan_step();
   CHECK(!step.empty());
   note_started(step.plan);
+#ifdef QUIRE_PARANOID
+  poison_unwritten(step.plan, *parts_.kv);
+#endif
   for (const BlockCopy& copy : step.copies) parts_.kv->copy_block(copy.group, copy.from, copy.to);
   LogitsView logits = parts_.model->forward(step.plan, *parts_.kv);
   std::vector<RowJob> jobs = row_jobs(step);

@@ -66,8 +66,12 @@ TEST(BlockTable, DropsExactlyWhatNoFurtherTokenSees) {
     for (int position = 0; position < t; ++position) {
       const bool seen = position >= t - 4;
       const bool held = table.ids(0)[static_cast<size_t>(position / 4)] != kNoBlock;
-      if (seen) EXPECT_TRUE(held) << t << " " << position;
-      if (position % 4 == 3 && position < t - 4) EXPECT_FALSE(held) << t << " " << position;
+      if (seen) {
+        EXPECT_TRUE(held) << t << " " << position;
+      }
+      if (position % 4 == 3 && position < t - 4) {
+        EXPECT_FALSE(held) << t << " " << position;
+      }
     }
     table.audit();
   }
@@ -139,8 +143,9 @@ class TableWalk {
       check_rows(*sequence);
       for (size_t g = 0; g < geometry_.groups.size(); ++g)
         for (BlockId id : sequence->table.ids(static_cast<int>(g)))
-          if (id != kNoBlock && pools_.pointers[g]->state(id) == BlockState::kOpen)
+          if (id != kNoBlock && pools_.pointers[g]->state(id) == BlockState::kOpen) {
             ASSERT_EQ(++open[std::make_pair(g, id)], 1) << "two writers";
+          }
     }
   }
 

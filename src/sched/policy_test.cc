@@ -59,11 +59,14 @@ TEST(PrefillBudget, KeepsItsPromisesForRandomDemands) {
       ASSERT_LE(shares[i], wanted[i]);
       // Nobody beyond the minimum takes rows from one who wants more, but for the remainder of a division.
       for (size_t j = 0; j < wanted.size(); ++j) {
-        if (shares[j] < wanted[j] && shares[i] > budget.share_min)
+        if (shares[j] < wanted[j] && shares[i] > budget.share_min) {
           ASSERT_LE(shares[i], std::max(shares[j], budget.share_min) + 1 + (j < i ? 0 : budget.share_min));
+        }
       }
     }
-    if (budget.rows > 0) ASSERT_GE(shares[0], 1);
+    if (budget.rows > 0) {
+      ASSERT_GE(shares[0], 1);
+    }
   }
 }
 
@@ -106,8 +109,9 @@ TEST(PeakBlocks, AgreesWithCountingTouchedBlocks) {
         const int peak = peak_blocks(geometry_of(block_tokens, {window}), tokens)[0];
         ASSERT_GE(peak, static_cast<int>(most)) << block_tokens << " " << window << " " << tokens;
         // Tight once the window has moved over every alignment.
-        if (tokens >= window + 2 * block_tokens)
+        if (tokens >= window + 2 * block_tokens) {
           ASSERT_EQ(peak, static_cast<int>(most)) << block_tokens << " " << window << " " << tokens;
+        }
       }
     }
   }

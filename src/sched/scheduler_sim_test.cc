@@ -131,8 +131,9 @@ class Simulation {
     hits_ += figures.cached_tokens > 0;
     EXPECT_LT(figures.cached_tokens, figures.prompt_tokens);
     // Without priorities and windows the bound is strict.
-    if (world_.priorities == 1 && std::ranges::all_of(world_.windows, [](int w) { return w == 0; }))
+    if (world_.priorities == 1 && std::ranges::all_of(world_.windows, [](int w) { return w == 0; })) {
       ASSERT_LE(figures.preemptions, kPreemptionsFree);
+    }
     Tokens all = client.request.prompt;
     all.insert(all.end(), client.generated.begin(), client.generated.end());
     ASSERT_TRUE(std::ranges::equal(scheduler_.tokens(seq), all));
@@ -149,8 +150,9 @@ class Simulation {
     for (size_t i = 0; i < client.generated.size(); ++i)
       ASSERT_EQ(client.generated[i], alone[client.request.prompt.size() - 1 + i]);
     for (size_t i = 0; i < client.prompt_answers.size(); ++i) ASSERT_EQ(client.prompt_answers[i], alone[i]);
-    if (client.request.prompt_logits == PromptLogits::kAll && !client.generated.empty())
+    if (client.request.prompt_logits == PromptLogits::kAll && !client.generated.empty()) {
       ASSERT_EQ(client.prompt_answers.size(), client.request.prompt.size());
+    }
   }
 
   void step() {
@@ -208,7 +210,9 @@ class Simulation {
       ASSERT_TRUE(once.insert(planned.seq).second);
       ASSERT_FALSE(planned.tokens.empty());
       const int chunk = clients_.at(planned.seq).request.prefill_chunk_tokens;
-      if (chunk > 0) ASSERT_LE(std::ssize(planned.tokens), chunk);
+      if (chunk > 0) {
+        ASSERT_LE(std::ssize(planned.tokens), chunk);
+      }
       // Every block that is written in this step is open and has one writer.
       for (size_t g = 0; g < world_.windows.size(); ++g) {
         const int first = planned.first_position / world_.block_tokens;
