@@ -32,8 +32,8 @@ class KvStore {
   [[nodiscard]] size_t reserved_bytes() const;
   // Copies all layers of a block: fork, partial hit. The two differ.
   void copy_block(int group, BlockId from, BlockId to);
-  // Fills a frame with 0xFF, NaN in every codec of floats: what reads a block before it is written or after
-  // it is freed shows. In paranoid builds frames start poisoned and freed ones are poisoned by the engine.
+  // Fills a frame with 0xFF bytes, NaN in every codec of floats, so that a row that is read before it is
+  // written shows. In paranoid builds frames start so, and the engine poisons what a step leases.
   void poison(int group, BlockId block);
 
  private:
