@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/emulated_tables.h"
 #include "kernels/guarded_buffer.h"
 #include "kernels/kernel_table.h"
 
@@ -336,7 +337,7 @@ void check_sameness(const History& history, int rounds) {
   const int block_sizes[] = {1, 2, 8, 16, 24, 32, 64, 300};
   const int thread_counts[] = {1, 2, 3, 8};
   const Chunking chunkings[] = {Chunking::kWhole, Chunking::kOneByOne, Chunking::kRandom};
-  for (const KernelTable* table : available_kernels()) {
+  for (const KernelTable* table : all_tested_kernels()) {
     for (int i = 0; i < rounds; ++i) {
       expect_same(history, expected,
                   {.table = table,
@@ -418,7 +419,7 @@ TEST(WriteKv, EncodesAsTheFormatSays) {
     std::vector<float> key(kKeyDim), value(kValueDim);
     for (size_t d = 0; d < key.size(); ++d) key[d] = 1.0f + 0x1p-11f + static_cast<float>(d) * 0x1p-10f;
     for (size_t d = 0; d < value.size(); ++d) value[d] = -1e-6f * static_cast<float>(d);
-    for (const KernelTable* table : available_kernels()) {
+    for (const KernelTable* table : all_tested_kernels()) {
       memory.poison();
       table->attention.write_kv(kv, BlockId{0}, 37, 1, key.data(), value.data());
       const size_t bytes = type == KvType::kF32 ? 4 : 2;
@@ -458,7 +459,7 @@ TEST(AttentionDeathTest, AVisibleBlockMustBeLeased) {
       0.0f};
   const AttentionPlan plan = plan_attention({{blocks, 20, 1, 0}}, shape.heads, shape.kv_heads, 0, 1);
   std::vector<float> q(128), out(128);
-  for (const KernelTable* table : available_kernels()) {
+  for (const KernelTable* table : all_tested_kernels()) {
     EXPECT_DEATH(table->attention.attend(layer, plan, 0, {q.data(), 128, out.data(), 128, nullptr}), "block");
   }
 }
