@@ -188,10 +188,22 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of(const GgufFile& file) {
 
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path) {
   std::error_code error;
-  const bool folder = fs::is_directory(path, error);
-  const MappedFile file = TRY(MappedFile::open(folder ? (fs::path(path) / "tokenizer.json").string() : path));
-  if (text_of(file).starts_with("GGUF")) return tokenizer_of(TRY(GgufFile::open(path)));
-  return Tokenizer::from_json(text_of(file));
+  fs::path source = path;
+  if (fs::is_directory(source, error)) {
+    const fs::path folder = source;
+    source = folder / "tokenizer.json";
+    if (!fs::exists(source, error) && fs::exists(folder / "tokenizer.model", error))
+      source = folder / "tokenizer.model";
+  }
+  const MappedFile file = TRY(MappedFile::open(source.string()));
+  const std::string_view text = text_of(file);
+  if (text.starts_with("GGUF")) return tokenizer_of(TRY(GgufFile::open(source.string())));
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && text[first] != '{') return Tokenizer::from_sentencepiece(text);
+  const fs::path config_path = source.parent_path() / "tokenizer_config.json";
+  if (!fs::is_regular_file(config_path, error)) return Tokenizer::from_json(text);
+  const MappedFile config = TRY(MappedFile::open(config_path.string()));
+  return Tokenizer::from_json(text, text_of(config));
 }
 
 Result<std::unique_ptr<ChatTemplate>> chat_template_of(const GgufFile& file) {

@@ -17,7 +17,8 @@ namespace quire {
 // ($QUIRE_MODELS, default ~/.cache/quire/models). Error kNotFound lists what the cache holds.
 [[nodiscard]] Result<std::string> resolve_model(const std::string& model);
 
-// The tokenizer of a GGUF (also a vocabulary-only one), a tokenizer.json, or a Hugging Face folder.
+// The tokenizer of a GGUF (also a vocabulary-only one), a tokenizer.json, a SentencePiece tokenizer.model, or
+// a Hugging Face folder. A tokenizer_config.json beside a tokenizer.json is heeded.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path);
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> tokenizer_of(const GgufFile& file);
 // The chat template in the file; nullptr when it has none.
