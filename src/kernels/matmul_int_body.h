@@ -250,12 +250,21 @@ class IntProduct {
     for (int panel = panel_begin; panel < panel_end; ++panel) {
       const std::byte* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
       const auto out = PanelOutputs<W>::of(w, panel, y);
-      if (x.rows == 1) {
-        stream<1>(data, x, out);
-      } else if (x.rows == 2) {
-        stream<2>(data, x, out);
-      } else {
-        multiply_chunks(data, x, out, scratch);
+      switch (x.rows) {
+        case 1:
+          stream<1>(data, x, out);
+          break;
+        case 2:
+          stream<2>(data, x, out);
+          break;
+        case 3:
+          stream<3>(data, x, out);
+          break;
+        case 4:
+          stream<4>(data, x, out);
+          break;
+        default:
+          multiply_chunks(data, x, out, scratch);
       }
     }
   }
@@ -301,19 +310,19 @@ class IntProduct {
       const int count = groups - begin < kChunkGroups ? groups - begin : kChunkGroups;
       unpack(data, begin, count, scratch);
       const Chunk chunk{scratch, begin, count};
-      int row = 0;
-      row = multiply_tiles<W::kIntRows>(chunk, x, row, out);
+      int row = multiply_tiles<W::kIntRows>(chunk, x, 0, out);
       if constexpr (W::kIntRows > 4) row = multiply_tiles<4>(chunk, x, row, out);
       row = multiply_tiles<2>(chunk, x, row, out);
       multiply_tiles<1>(chunk, x, row, out);
     }
   }
 
-  // Rows from `row` on as long as kRows are left; returns the first row that is not done.
+  // Rows from `row` on as long as kRows are left; returns the first row that is not done. A single last row
+  // would make poor use of the registers: four rows are rather 2 + 2 than 3 + 1.
   template <int kRows>
   KERNEL_INLINE int multiply_tiles(const Chunk& chunk, const QuantizedRows& x, int row,
                                    const PanelOutputs<W>& out) {
-    for (; row + kRows <= x.rows; row += kRows)
+    for (; row + kRows <= x.rows && (kRows != 3 || x.rows - row != 4); row += kRows)
       TileProduct<W, kShape, kRows>::multiply(chunk, zero_pairs(), x, row, out);
     return row;
   }
@@ -324,6 +333,8 @@ class IntProduct {
       const std::byte* block = data + static_cast<size_t>(g / kLayout.block_groups) * kLayout.block_bytes();
       const int in_block = g % kLayout.block_groups;
       const std::byte* group = block + kLayout.header_bytes + in_block * kLayout.group_bytes;
+      if (in_block == 0) prefetch<kLayout.header_bytes>(block);
+      prefetch<kLayout.group_bytes>(group);
       unrolled<kShape.planes * DotShape::kQuads>([&](auto i) __attribute__((always_inline)) {
         constexpr int kPlane = i / DotShape::kQuads;
         constexpr int kQuad = i % DotShape::kQuads;

@@ -12,7 +12,7 @@ namespace quire {
 
 struct Avx2Words {
   static constexpr int kLanes = 16;
-  static constexpr int kIntRows = 4;
+  static constexpr int kIntRows = 3;  // 6 dots and 6 accumulators leave 4 registers for operands
   static constexpr int kFloatRows = 6;
 
   struct F32 {
@@ -179,7 +179,10 @@ struct Avx2Words {
   }
   KERNEL_INLINE Dot dot(Dot sum, Bytes codes, Bytes activations) {
     const Dot product = dot_start(codes, activations);
-    return {_mm256_add_epi16(sum.lo, product.lo), _mm256_add_epi16(sum.hi, product.hi)};
+    sum = {_mm256_add_epi16(sum.lo, product.lo), _mm256_add_epi16(sum.hi, product.hi)};
+    // Keeps the compiler from making trees of these chains, which would need more registers than there are.
+    asm volatile("" : "+x"(sum.lo), "+x"(sum.hi));
+    return sum;
   }
   KERNEL_INLINE I32 dot_sum(Dot a) { return pair_dot(a, {_mm256_set1_epi16(1), _mm256_set1_epi16(1)}); }
   KERNEL_INLINE I32 dot_scaled(Dot a, I32 scale) { return pair_dot(a, scale); }

@@ -9,6 +9,8 @@ namespace quire {
 
 // AVX2's shape: a dot keeps two 16-bit sums a lane. Where the processor would saturate or wrap, this stops.
 struct EmulatedPairWords : ScalarWords {
+  static constexpr int kIntRows = 3;
+
   static constexpr int dot_steps(int code_max) {
     int steps = 8;
     while (steps * 2 * code_max * 127 > INT16_MAX) steps /= 2;
