@@ -225,8 +225,10 @@ pub fn merges_from_scores(table: &TokenTable, index: &PieceIndex, scores: &[f32]
             if piece[cut] & 0xC0 == 0x80 {
                 continue;
             }
-            if let (Some(left), Some(right)) = (part(&piece[..cut]), part(&piece[cut..])) {
-                cuts.push((left, right));
+            if let Some(right) = part(&piece[cut..]) {
+                if let Some(left) = part(&piece[..cut]) {
+                    cuts.push((left, right));
+                }
             }
         }
         cuts.sort_unstable();

@@ -31,6 +31,9 @@ pub struct Sentence {
     pub byte_ids: [u32; 256],
     pub unknown: u32,
     pub prefix_blank: bool,
+    /// Characters that stand before a U+2581 inside some piece. Between any other character and a U+2581 no merge can
+    /// reach, so the text is cut there: words stay short, and the ids are the same.
+    pub joins_blank: ahash::AHashSet<char>,
 }
 
 /// BERT.
@@ -135,40 +138,61 @@ impl ByteLevel {
     }
 }
 
+const BLANK: char = '\u{2581}';
+
 impl Sentence {
+    /// See `joins_blank`.
+    pub fn characters_before_blank(table: &TokenTable) -> ahash::AHashSet<char> {
+        let mut found = ahash::AHashSet::new();
+        for id in 0..table.len() as u32 {
+            let piece = std::str::from_utf8(table.piece(id)).unwrap_or("");
+            for (at, _) in piece.match_indices(BLANK) {
+                found.extend(piece[..at].chars().next_back());
+            }
+        }
+        found
+    }
+
     fn encode(&self, table: &TokenTable, text: &str, work: &mut Work, ids: &mut Vec<u32>) {
-        const BLANK: &str = "\u{2581}";
         let mut symbols = std::mem::take(&mut work.scratch.symbols);
         symbols.clear();
-        let mut after_unknown = false;
-        let mut add = |character: &str| {
-            if let Some(id) = self.index.find_text(table, character.as_bytes()) {
-                symbols.push(id);
-                after_unknown = false;
-                return;
+        let mut state = SentenceState { symbols, after_unknown: false };
+        let cuts = self.index.find_text(table, BLANK.encode_utf8(&mut [0; 4]).as_bytes()).is_some();
+        let mut before = None;
+        let prefix = self.prefix_blank.then_some(BLANK);
+        for c in prefix.into_iter().chain(text.chars().map(|c| if c == ' ' { BLANK } else { c })) {
+            if c == BLANK && cuts && before.is_some_and(|before| !self.joins_blank.contains(&before)) {
+                self.merges.apply(&mut state.symbols, &mut work.scratch);
+                ids.append(&mut state.symbols);
             }
-            if character.bytes().all(|byte| self.byte_ids[byte as usize] != NO_TOKEN) {
-                symbols.extend(character.bytes().map(|byte| self.byte_ids[byte as usize]));
-                after_unknown = false;
-            } else if self.unknown != NO_TOKEN && !after_unknown {
-                symbols.push(self.unknown);
-                after_unknown = true;
-            }
-        };
-        if self.prefix_blank {
-            add(BLANK);
+            before = Some(c);
+            self.add(table, c, &mut state);
         }
-        for c in text.chars() {
-            if c == ' ' {
-                add(BLANK);
-            } else {
-                add(c.encode_utf8(&mut [0; 4]));
-            }
-        }
-        self.merges.apply(&mut symbols, &mut work.scratch);
-        ids.extend_from_slice(&symbols);
-        work.scratch.symbols = symbols;
+        self.merges.apply(&mut state.symbols, &mut work.scratch);
+        ids.append(&mut state.symbols);
+        work.scratch.symbols = state.symbols;
     }
+
+    /// The first symbols of one character: its token, else its bytes, else one unknown token for a run of such.
+    fn add(&self, table: &TokenTable, c: char, state: &mut SentenceState) {
+        let mut buffer = [0; 4];
+        let bytes = c.encode_utf8(&mut buffer).as_bytes();
+        if let Some(id) = self.index.find_text(table, bytes) {
+            state.symbols.push(id);
+            state.after_unknown = false;
+        } else if bytes.iter().all(|&byte| self.byte_ids[byte as usize] != NO_TOKEN) {
+            state.symbols.extend(bytes.iter().map(|&byte| self.byte_ids[byte as usize]));
+            state.after_unknown = false;
+        } else if self.unknown != NO_TOKEN && !state.after_unknown {
+            state.symbols.push(self.unknown);
+            state.after_unknown = true;
+        }
+    }
+}
+
+struct SentenceState {
+    symbols: Vec<u32>,
+    after_unknown: bool,
 }
 
 impl Words {

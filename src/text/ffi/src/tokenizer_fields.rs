@@ -190,7 +190,8 @@ fn sentence(fields: &Fields) -> Result<Tokenizer> {
         .unwrap_or(NO_TOKEN);
     let added = AddedTokens::build(&table)?;
     let prefix_blank = fields.add_space_prefix.unwrap_or(true);
-    let model = Sentence { index, merges, byte_ids, unknown, prefix_blank };
+    let joins_blank = Sentence::characters_before_blank(&table);
+    let model = Sentence { index, merges, byte_ids, unknown, prefix_blank, joins_blank };
     Ok(Tokenizer {
         ends: end_tokens::find(&table, &[fields.eos, fields.eot]),
         table,
