@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const std::string_view context = border == std::string_view::npos ? "{}" : input.substr(border + 1);
-  const auto text = (*chat_template)->render(context, "2024-07-26T12:00:00");
-  CHECK(text || !text.error().message.empty());
+  // A template may raise an empty message, so an error without text is a valid answer.
+  static_cast<void>((*chat_template)->render(context, "2024-07-26T12:00:00"));
   return 0;
 }

@@ -419,9 +419,15 @@ TEST(ModelSpecReader, FilesOfOtherArchitecturesAreRefusedByName) {
     ++refused;
     EXPECT_EQ(spec.error().code, ErrorCode::kUnsupported) << spec.error().message;
     const std::string name = entry.path().filename().string();
-    if (name == "llama-yarn") EXPECT_EQ(spec.error().field, "llama.rope.scaling.type");
-    if (name == "mixtral") EXPECT_EQ(spec.error().field, "llama.expert_count");
-    if (name == "gemma2") EXPECT_NE(spec.error().message.find("\"gemma2\""), std::string::npos);
+    if (name == "llama-yarn") {
+      EXPECT_EQ(spec.error().field, "llama.rope.scaling.type");
+    }
+    if (name == "mixtral") {
+      EXPECT_EQ(spec.error().field, "llama.expert_count");
+    }
+    if (name == "gemma2") {
+      EXPECT_NE(spec.error().message.find("\"gemma2\""), std::string::npos);
+    }
   }
   EXPECT_GT(refused, 20);
 }
