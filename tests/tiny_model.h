@@ -52,7 +52,7 @@ inline std::vector<int> scale_offsets(TensorType type) {
   }
 }
 
-// Writes one model; every call of bytes() gives the same.
+// Writes one model; bytes() is called once.
 class TinyModelWriter {
  public:
   explicit TinyModelWriter(TinyModel model) : model_(std::move(model)), random_(model_.seed) {}
@@ -65,6 +65,9 @@ class TinyModelWriter {
     for (int layer = 0; layer < m.layers; ++layer) add_layer("blk." + std::to_string(layer) + ".");
     return writer_.bytes();
   }
+
+  // Of the model that bytes() made: for tests that damage it.
+  GgufWriter& writer() { return writer_; }
 
  private:
   void add_hyper_parameters() {

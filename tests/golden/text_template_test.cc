@@ -6,6 +6,8 @@
 #include <map>
 #include <sstream>
 
+#include "engine/model_package.h"
+#include "tests/golden/model_golden_data.h"
 #include "tests/golden/text_golden_data.h"
 #include "text/chat_template.h"
 
@@ -98,6 +100,39 @@ TEST(TemplateGoldens, AgreeWithJinja2) {
   EXPECT_EQ(errors.total, 28);
   EXPECT_LE(differences[KnownDifference::kMarkup], 9);
   EXPECT_LE(differences[KnownDifference::kNoneLoop], 10);
+}
+
+// The conversations of the model goldens, by the template of the model file itself.
+TEST(TemplateGoldens, ChatPromptsOfTheModelsAreEqual) {
+  Count prompts;
+  for (const GoldenModel& model : golden_models()) {
+    const std::string path = model_file(model.file);
+    if (!file_exists(path)) continue;
+    const auto file = GgufFile::open(path);
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    const auto chat_template = chat_template_of(*file);
+    const auto tokenizer = tokenizer_of(*file);
+    ASSERT_TRUE(chat_template.has_value()) << chat_template.error().message;
+    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    std::istringstream lines(read_gzip(shared_data("goldens/" + model.folder + "/prompts.jsonl.gz")));
+    for (std::string line; std::getline(lines, line);) {
+      const boost::json::object prompt = boost::json::parse(line).as_object();
+      if (!prompt.contains("messages")) continue;
+      ASSERT_NE(*chat_template, nullptr) << path;
+      const auto piece = [&](std::optional<TokenId> id) { return id ? (*tokenizer)->token_piece(*id) : ""; };
+      const boost::json::object context = {{"messages", prompt.at("messages")},
+                                           {"add_generation_prompt", true},
+                                           {"bos_token", piece((*tokenizer)->bos())},
+                                           {"eos_token", piece((*tokenizer)->eos())}};
+      const auto rendered = (*chat_template)->render(boost::json::serialize(context));
+      ASSERT_TRUE(rendered.has_value()) << rendered.error().message;
+      EXPECT_EQ(*rendered, std::string_view(prompt.at("text").as_string())) << model.folder;
+      prompts.equal += *rendered == std::string_view(prompt.at("text").as_string());
+      ++prompts.total;
+    }
+  }
+  if (prompts.total == 0) GTEST_SKIP() << "no model file is there";
+  std::cout << "[ TEMPLATE ] chat prompts of the models " << prompts.equal << "/" << prompts.total << "\n";
 }
 
 }  // namespace
