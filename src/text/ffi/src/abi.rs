@@ -98,7 +98,10 @@ impl Span {
     unsafe fn text<'a>(self, field: &str) -> Result<&'a str> {
         let bytes = self.bytes();
         std::str::from_utf8(bytes).map_err(|error| {
-            TextError::invalid(field, format!("{field} is not UTF-8 at byte {} of {}", error.valid_up_to(), bytes.len()))
+            TextError::invalid(
+                field,
+                format!("{field} is not UTF-8 at byte {} of {}", error.valid_up_to(), bytes.len()),
+            )
         })
     }
 

@@ -25,9 +25,8 @@ struct Matcher {
 impl AddedTokens {
     pub fn build(table: &TokenTable) -> Result<Self> {
         let with = |wanted: fn(Kind) -> bool| {
-            let ids: Vec<u32> = (0..table.len() as u32)
-                .filter(|&id| wanted(table.kind(id)) && !table.piece(id).is_empty())
-                .collect();
+            let ids: Vec<u32> =
+                (0..table.len() as u32).filter(|&id| wanted(table.kind(id)) && !table.piece(id).is_empty()).collect();
             Matcher::build(table, ids)
         };
         Ok(Self {

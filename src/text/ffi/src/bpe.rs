@@ -293,10 +293,8 @@ mod tests {
             for _ in 0..60 {
                 let length = 1 + rng.below(if round % 2 == 0 { 20 } else { 300 });
                 let word: String = (0..length).map(|_| letters[rng.below(letters.len())]).collect();
-                let mut symbols: Vec<u32> = word
-                    .chars()
-                    .map(|c| index.find(&table, c.to_string().as_bytes()).unwrap())
-                    .collect();
+                let mut symbols: Vec<u32> =
+                    word.chars().map(|c| index.find(&table, c.to_string().as_bytes()).unwrap()).collect();
                 merges.apply(&mut symbols, &mut scratch);
                 let expected: Vec<u32> = library.tokenize(&word).unwrap().iter().map(|t| t.id).collect();
                 assert_eq!(symbols, expected, "{word}");

@@ -4,8 +4,19 @@ use crate::token_table::{Kind, TokenTable};
 
 /// Names that end a turn or a text. They count as control tokens even where a file types them otherwise.
 const TURN_ENDS: &[&str] = &[
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>",
-    "<|end_of_turn|>", "<｜end▁of▁sentence｜>", "<|return|>", "<|call|>", "<end_of_utterance>", "<turn|>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<|end_of_turn|>",
+    "<｜end▁of▁sentence｜>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_utterance>",
+    "<turn|>",
 ];
 /// These only where the file calls them control tokens.
 const TEXT_ENDS: &[&str] = &["</s>", "<eos>", "<EOT>", "[EOS]"];

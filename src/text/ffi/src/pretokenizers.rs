@@ -41,8 +41,7 @@ const DEEPSEEK_LETTERS: &str = concat!(
     r"\x{FF41}-\x{FF5A}\x{10400}-\x{1044F}\x{104B0}-\x{104D3}\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}",
     r"\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF}\x{1E900}-\x{1E943}]+",
 );
-const DEEPSEEK_PUNCTUATION: &str =
-    r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+";
+const DEEPSEEK_PUNCTUATION: &str = r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+";
 const DEEPSEEK_CJK: &str = r"[\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+";
 const AFMOE_ASIA: &str = concat!(
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF}\x{FF65}-\x{FF9F}",
@@ -223,7 +222,15 @@ pub fn find(name: &str) -> Option<Rule> {
     let steps = steps(name)?;
     let llama3 = matches!(
         name,
-        "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "falcon-h1" | "pixtral" | "lfm2" | "midm-2.0" | "jina-v5-nano"
+        "llama-bpe"
+            | "llama3"
+            | "llama-v3"
+            | "falcon3"
+            | "falcon-h1"
+            | "pixtral"
+            | "lfm2"
+            | "midm-2.0"
+            | "jina-v5-nano"
     );
     Some(Rule {
         steps,

@@ -19,10 +19,16 @@ pub enum Blanks {
 
 /// One cut of each piece: every match becomes a piece, and what lies between matches too.
 pub enum Step {
-    Matches { regex: Regex, blanks: Blanks },
+    Matches {
+        regex: Regex,
+        blanks: Blanks,
+    },
     /// Runs of `regex` (digits) cut so that all groups but the first have three. A run is left alone when what
     /// follows it matches `unless_before`.
-    Triples { regex: Regex, unless_before: Option<Regex> },
+    Triples {
+        regex: Regex,
+        unless_before: Option<Regex>,
+    },
 }
 
 type Range = (usize, usize);

@@ -46,9 +46,7 @@ impl Template {
         }
         let source: Arc<str> = without_generation_tags(source).into();
         let mut environment = environment().map_err(|error| described(&error, &source))?;
-        environment
-            .add_template_owned(NAME, source.to_string())
-            .map_err(|error| described(&error, &source))?;
+        environment.add_template_owned(NAME, source.to_string()).map_err(|error| described(&error, &source))?;
         Ok(Self { environment, source })
     }
 
@@ -129,7 +127,8 @@ fn described(error: &Error, source: &str) -> TextError {
     const LONGEST_EXCERPT: usize = 160;
     let detail = error.detail().map_or_else(|| error.kind().to_string(), |text| format!("{}: {text}", error.kind()));
     let line = error.line().unwrap_or(0);
-    let excerpt: String = source.lines().nth(line.saturating_sub(1)).unwrap_or("").trim().chars().take(LONGEST_EXCERPT).collect();
+    let excerpt: String =
+        source.lines().nth(line.saturating_sub(1)).unwrap_or("").trim().chars().take(LONGEST_EXCERPT).collect();
     let message = match line {
         0 => format!("template: {detail}"),
         _ => format!("template line {line}: {detail}, at: {excerpt}"),
@@ -171,7 +170,10 @@ mod tests {
             ("{{ {'a': [1, {}], 'b': []}|tojson(indent=2) }}", "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": []\n}"),
             ("{{ [1, 2]|tojson(separators=(',', ':')) }}", "[1,2]"),
             ("{{ 'abc'|float }} {{ '1.5'|float }} {{ 'x'|int(7) }} {{ '12.9'|int }} {{ none|int }}", "0.0 1.5 7 12 0"),
-            ("{{ none is iterable }} {{ [] is iterable }} {{ 'a' is iterable }} {{ 3 is iterable }}", "False True True False"),
+            (
+                "{{ none is iterable }} {{ [] is iterable }} {{ 'a' is iterable }} {{ 3 is iterable }}",
+                "False True True False",
+            ),
             ("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"),
             ("{{ tools }} {{ documents is none }} {{ missing }}|", "None True |"),
             ("{%- generation -%}\n x \n{%- endgeneration -%}\n.", "x."),
@@ -203,9 +205,11 @@ mod tests {
     fn run_away_templates_end() {
         let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}";
         assert_eq!(render(endless, "{}").unwrap_err().code, Code::Resource);
-        let doubling = "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+        let doubling =
+            "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
         assert_eq!(render(doubling, "{}").unwrap_err().code, Code::Resource);
-        let escaping = "{% set ns = namespace(x='\"') %}{% for i in range(60) %}{% set ns.x = ns.x|tojson %}{% endfor %}";
+        let escaping =
+            "{% set ns = namespace(x='\"') %}{% for i in range(60) %}{% set ns.x = ns.x|tojson %}{% endfor %}";
         assert!(render(escaping, "{}").is_err());
         let recursive = "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}";
         assert!(render(recursive, "{}").is_err());
