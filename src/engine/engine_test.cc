@@ -1,91 +1,25 @@
 #include "quire/engine.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "engine/engine_plan.h"
-#include "engine/tiny_model.h"
+#include "engine/tiny_engine.h"
+#include "kv/kv_store.h"
+#include "model/model.h"
 #include "text/tokenizer.h"
 
 namespace quire {
 namespace {
 
 using namespace std::chrono_literals;
-
-EngineOptions tiny_options(TinyKind kind = TinyKind::kFull) {
-  return {.model_path = tiny_model_path(kind), .threads = 2, .kv_type = "f32", .exact = true};
-}
-
-std::unique_ptr<Engine> open_tiny(const EngineOptions& options = tiny_options()) {
-  auto engine = Engine::open(options);
-  EXPECT_TRUE(engine.has_value()) << engine.error().message;
-  return std::move(*engine);
-}
-
-std::vector<int32_t> random_prompt(int count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<int32_t> ids(static_cast<size_t>(count));
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % 256);
-  return ids;
-}
-
-// An answer read to its end.
-struct Answer {
-  std::vector<int32_t> ids;
-  std::string text;
-  std::vector<TokenLogprob> logprobs;
-  std::vector<std::vector<TokenLogprob>> tops;
-  std::vector<PromptPosition> positions;
-  FinishReason finish = FinishReason::kNone;
-  std::optional<Error> error;
-  RequestSummary summary;
-  int final_events = 0;
-};
-
-Answer read_all(TokenStream& stream) {
-  Answer answer;
-  while (auto event = stream.next()) {
-    EXPECT_EQ(answer.finish, FinishReason::kNone) << "an event after the final one";
-    if (event->token_id) answer.ids.push_back(*event->token_id);
-    answer.text += event->text;
-    if (event->logprob) answer.logprobs.push_back(*event->logprob);
-    if (event->token_id) answer.tops.push_back(event->top_logprobs);
-    for (auto& position : event->prompt_positions) answer.positions.push_back(std::move(position));
-    answer.finish = event->finish;
-    answer.final_events += event->finish != FinishReason::kNone ? 1 : 0;
-    answer.error = event->error;
-  }
-  EXPECT_EQ(answer.final_events, 1);
-  answer.summary = stream.summary();
-  return answer;
-}
-
-Answer ask(Engine& engine, Request request) {
-  auto stream = engine.submit(std::move(request));
-  EXPECT_TRUE(stream.has_value()) << stream.error().message;
-  Answer answer = read_all(*stream);
-  EXPECT_EQ(answer.summary.usage.completion_tokens, static_cast<int>(answer.ids.size()));
-  return answer;
-}
-
-void expect_nothing_held(const Engine& engine) {
-  const EngineStats stats = engine.stats();
-  EXPECT_EQ(stats.running, 0);
-  EXPECT_EQ(stats.waiting, 0);
-  for (const PoolStats& pool : stats.pools) {
-    EXPECT_EQ(pool.open, 0);
-    EXPECT_EQ(pool.pinned, 0);
-    EXPECT_EQ(pool.free + pool.idle, pool.total);
-  }
-}
 
 // The logits of every position of `tokens`, by the model alone: one sequence, blocks 0, 1, 2 …
 std::vector<std::vector<float>> direct_logits(const EngineOptions& options,
@@ -397,124 +331,6 @@ TEST(Engine, ASmallPoolRefusesWhatCannotFitAndServesTheRest) {
   expect_nothing_held(*engine);
 }
 
-Request endless(uint32_t seed) {
-  return {.prompt_token_ids = random_prompt(10, seed), .sampling = {.max_tokens = 500, .ignore_eos = true}};
-}
-
-TEST(Engine, CancelsInEveryState) {
-  auto engine = open_tiny();
-  auto running = engine->submit(endless(1)).value();
-  ASSERT_TRUE(running.next().has_value());
-  auto queued = engine->submit(endless(2)).value();
-  queued.cancel();
-  queued.cancel();
-  const Answer never = read_all(queued);
-  EXPECT_EQ(never.finish, FinishReason::kCancelled);
-  EXPECT_LT(never.ids.size(), 500u);
-  running.cancel();
-  const Answer some = read_all(running);
-  EXPECT_EQ(some.finish, FinishReason::kCancelled);
-  EXPECT_FALSE(some.error.has_value());
-  expect_nothing_held(*engine);
-  // After the end it changes nothing.
-  auto finished = engine->submit({.prompt_token_ids = {1}, .sampling = {.max_tokens = 3}}).value();
-  EXPECT_EQ(read_all(finished).finish, FinishReason::kLength);
-  finished.cancel();
-  EXPECT_FALSE(finished.next().has_value());
-  EXPECT_EQ(ask(*engine, {.prompt_token_ids = {1}, .sampling = {.max_tokens = 3}}).ids.size(), 3u);
-}
-
-TEST(Engine, AnotherThreadMayCancelASleepingReader) {
-  auto engine = open_tiny();
-  auto stream = engine->submit(endless(3)).value();
-  std::thread other([&] { stream.cancel(); });
-  const Answer answer = read_all(stream);
-  other.join();
-  EXPECT_EQ(answer.finish, FinishReason::kCancelled);
-}
-
-TEST(Engine, DestroyedStreamsGiveTheirBlocksBack) {
-  auto engine = open_tiny();
-  for (uint32_t i = 0; i < 5; ++i) {
-    auto stream = engine->submit(endless(i)).value();
-    if (i % 2 == 0) ASSERT_TRUE(stream.next().has_value());
-    TokenStream moved = std::move(stream);
-    stream = std::move(moved);
-  }
-  EXPECT_EQ(ask(*engine, {.prompt_token_ids = {1}, .sampling = {.max_tokens = 2}}).ids.size(), 2u);
-  for (int i = 0; i < 1000 && engine->stats().running + engine->stats().waiting > 0; ++i) {
-    std::this_thread::sleep_for(1ms);
-  }
-  expect_nothing_held(*engine);
-}
-
-TEST(Engine, AFullInboxRefuses) {
-  EngineOptions options = tiny_options();
-  options.inbox_requests_max = 1;
-  auto engine = open_tiny(options);
-  std::vector<TokenStream> accepted;
-  std::optional<Error> refused;
-  for (uint32_t i = 0; i < 10000 && !refused; ++i) {
-    auto stream = engine->submit(endless(i));
-    if (stream) {
-      accepted.push_back(std::move(*stream));
-    } else {
-      refused = stream.error();
-    }
-  }
-  ASSERT_TRUE(refused.has_value());
-  EXPECT_EQ(refused->code, ErrorCode::kOverloaded);
-  EXPECT_NE(refused->message.find("limit is 1"), std::string::npos);
-  EXPECT_GE(accepted.size(), 1u);
-  accepted.clear();
-  for (int i = 0; i < 5000 && engine->stats().waiting > 0; ++i) std::this_thread::sleep_for(1ms);
-  EXPECT_EQ(ask(*engine, {.prompt_token_ids = {1}, .sampling = {.max_tokens = 2}}).ids.size(), 2u);
-}
-
-TEST(Engine, ABrokenRequestEndsAlone) {
-  auto engine = open_tiny();
-  auto neighbour = engine->submit(endless(1)).value();
-  auto broken =
-      engine->submit({.prompt_token_ids = {4, kTinyBroken, 7}, .sampling = {.max_tokens = 9}}).value();
-  const Answer answer = read_all(broken);
-  EXPECT_EQ(answer.finish, FinishReason::kError);
-  ASSERT_TRUE(answer.error.has_value());
-  EXPECT_EQ(answer.error->code, ErrorCode::kInternal);
-  EXPECT_NE(answer.error->message.find("NaN"), std::string::npos);
-  const Answer whole =
-      ask(*engine,
-          {.prompt_token_ids = {4, kTinyBroken, 7}, .sampling = {.max_tokens = 0}, .prompt_logprobs = 1});
-  EXPECT_EQ(whole.finish, FinishReason::kError);
-  EXPECT_EQ(read_all(neighbour).ids, ask(*open_tiny(), endless(1)).ids);
-  expect_nothing_held(*engine);
-}
-
-TEST(Engine, MayBeDestroyedWhileItRunsAndStreamsOutliveIt) {
-  std::vector<TokenStream> streams;
-  {
-    auto engine = open_tiny();
-    for (uint32_t i = 0; i < 4; ++i) streams.push_back(engine->submit(endless(i)).value());
-    ASSERT_TRUE(streams[0].next().has_value());
-  }
-  for (TokenStream& stream : streams) EXPECT_EQ(read_all(stream).finish, FinishReason::kCancelled);
-  streams[0].cancel();
-}
-
-TEST(Engine, SleepsWhenIdle) {
-  auto engine = open_tiny();
-  ask(*engine, {.prompt_token_ids = {1, 2, 3}, .sampling = {.max_tokens = 5}});
-  std::this_thread::sleep_for(20ms);  // the pool spins for a moment after a step
-  auto cpu_seconds = [] {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-  };
-  const double before = cpu_seconds();
-  std::this_thread::sleep_for(300ms);
-  EXPECT_LT(cpu_seconds() - before, 0.05);
-}
-
 TEST(Engine, TellsWhatItIs) {
   auto engine = open_tiny();
   const ModelInfo& info = engine->model();
@@ -531,70 +347,6 @@ TEST(Engine, TellsWhatItIs) {
   EXPECT_EQ(engine->chat_template(), nullptr);
   EXPECT_FALSE(engine->chat_template_error().has_value());
   EXPECT_EQ(engine->stats().pools[0].total, kTinyContext / kDefaultBlockTokens + 1);
-}
-
-TEST(Engine, BadOptionsAreNamed) {
-  struct Case {
-    EngineOptions options;
-    ErrorCode code;
-    const char* field;
-    const char* word;
-  };
-  const std::string path = tiny_model_path(TinyKind::kFull);
-  const std::vector<Case> cases = {
-      {{.model_path = ""}, ErrorCode::kInvalidArgument, "model_path", "empty"},
-      {{.model_path = path, .threads = -1}, ErrorCode::kInvalidArgument, "threads", "-1"},
-      {{.model_path = path, .threads = 257}, ErrorCode::kInvalidArgument, "threads", "256"},
-      {{.model_path = path, .isa = "z80"}, ErrorCode::kUnsupported, "isa", "scalar"},
-      {{.model_path = path, .kv_type = "int1"}, ErrorCode::kInvalidArgument, "kv_type", "f16"},
-      {{.model_path = path, .context_length = -5}, ErrorCode::kInvalidArgument, "context_length", "-5"},
-      {{.model_path = path, .context_length = 513}, ErrorCode::kInvalidArgument, "context_length", "512"},
-      {{.model_path = path, .kv_bytes = 100}, ErrorCode::kResourceExhausted, "kv_bytes", "100"},
-      {{.model_path = path, .inbox_requests_max = 0}, ErrorCode::kInvalidArgument, "inbox_requests_max", "0"},
-      {{.model_path = path, .step_tokens_max = 0}, ErrorCode::kInvalidArgument, "step_tokens_max", "0"},
-      {{.model_path = path, .step_tokens_max = 1 << 30},
-       ErrorCode::kInvalidArgument,
-       "step_tokens_max",
-       "8192"},
-  };
-  for (const Case& c : cases) {
-    auto engine = Engine::open(c.options);
-    ASSERT_FALSE(engine.has_value()) << c.field;
-    EXPECT_EQ(engine.error().code, c.code) << engine.error().message;
-    EXPECT_EQ(engine.error().field, c.field);
-    EXPECT_NE(engine.error().message.find(c.word), std::string::npos) << engine.error().message;
-  }
-  auto absent = Engine::open({.model_path = "/nowhere/at/all.gguf"});
-  ASSERT_FALSE(absent.has_value());
-  EXPECT_EQ(absent.error().code, ErrorCode::kNotFound);
-}
-
-TEST(PlanPools, GivesTheLongestRequestThatFits) {
-  KvGeometry geometry{.block_tokens = 32, .type = KvType::kF16};
-  geometry.groups.push_back({.layers = {0, 2}, .kv_heads = 2, .key_dim = 64, .value_dim = 64});
-  geometry.groups.push_back(
-      {.layers = {1, 3, 4}, .kv_heads = 2, .key_dim = 64, .value_dim = 64, .window = 128});
-  auto bytes = [&](const std::vector<int>& counts) {
-    return counts[0] * kv_block_bytes(geometry, 0) + counts[1] * kv_block_bytes(geometry, 1);
-  };
-  const PoolDemand demand{.context_length = 4096, .step_tokens_max = 64, .bytes_max = uint64_t{1} << 40};
-  const auto whole = plan_pools(geometry, demand).value();
-  EXPECT_GE(whole[0] * 32, 4096);
-  EXPECT_LT(whole[1], whole[0]);
-  EXPECT_GE(whole[1] * 32, 128 + 64);
-  size_t last = 0;
-  for (uint64_t limit = 200 << 10; limit < 4 * bytes(whole); limit = limit * 5 / 4) {
-    PoolDemand some = demand;
-    some.kv_bytes = limit;
-    const auto counts = plan_pools(geometry, some).value();
-    EXPECT_LE(bytes(counts), limit);
-    EXPECT_GE(bytes(counts), last);
-    EXPECT_GE(bytes(counts) * 2, std::min<size_t>(limit, bytes(whole)));
-    last = bytes(counts);
-  }
-  PoolDemand none = demand;
-  none.kv_bytes = 1000;
-  EXPECT_EQ(plan_pools(geometry, none).error().code, ErrorCode::kResourceExhausted);
 }
 
 }  // namespace

@@ -62,10 +62,8 @@ inline GgufWriter tiny_metadata(TinyKind kind) {
   std::vector<std::string> tokens;
   std::vector<int32_t> types(kTinyVocab, 1);
   for (int b = 0; b < 256; ++b) tokens.push_back(byte_piece(b));
-  for (const char* control : {"<|endoftext|>", "<|one|>", "<|two|>", "<|three|>"}) {
-    types[tokens.size()] = 3;
-    tokens.emplace_back(control);
-  }
+  tokens.insert(tokens.end(), {"<|endoftext|>", "<|one|>", "ab", "<|broken|>"});
+  for (int control : {256, 257, 259}) types[static_cast<size_t>(control)] = 3;
   writer.add("tokenizer.ggml.model", "gpt2");
   writer.add("tokenizer.ggml.pre", "gpt-2");
   writer.add("tokenizer.ggml.tokens", tokens);
