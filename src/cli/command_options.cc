@@ -1,9 +1,13 @@
 #include "cli/command_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <utility>
+#include <vector>
 
+#include "core/kv_geometry.h"
+#include "engine/machine.h"
 #include "engine/model_package.h"
 
 namespace quire {
@@ -114,7 +118,27 @@ void add_model_options(CLI::App& app, ModelArguments& arguments) {
       {.min = 0}, engine.context_length);
 }
 
+namespace {
+
+// The engine would refuse them too, but could not name the option.
+Result<void> check_names(const ModelArguments& arguments) {
+  if (arguments.kv_type && !kv_type_from_name(*arguments.kv_type)) {
+    return fail(ErrorCode::kInvalidArgument, "--kv-type", "--kv-type: '{}' is not known; known are f32, f16",
+                *arguments.kv_type);
+  }
+  const std::string& isa = arguments.engine.isa;
+  std::vector<std::string> isas = describe_machine().isas;
+  if (!isa.empty() && std::ranges::find(isas, isa) == isas.end()) {
+    return fail(ErrorCode::kInvalidArgument, "--isa", "--isa: '{}' cannot run here; what can: {}", isa,
+                fmt::join(isas, ", "));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Engine>> open_engine(const ModelArguments& arguments) {
+  TRY(check_names(arguments));
   EngineOptions options = arguments.engine;
   options.model_path = TRY(resolve_model(arguments.model));
   options.kv_type = arguments.kv_type.value_or(options.exact ? "f32" : "f16");

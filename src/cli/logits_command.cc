@@ -40,10 +40,24 @@ Result<std::vector<int32_t>> parse_ids(const std::string& list) {
   return ids;
 }
 
-Result<std::vector<int32_t>> token_ids(const LogitsArguments& arguments, const Tokenizer& tokenizer) {
-  if (arguments.ids) return parse_ids(*arguments.ids);
-  std::string text = TRY(read_text({arguments.text, arguments.file}));
-  return tokenizer.encode_prompt(text, SpecialTokens::kParse);
+// What is asked about, read before the model is loaded.
+struct LogitsInput {
+  std::vector<int32_t> ids;
+  std::optional<std::string> text;  // wins
+};
+
+Result<LogitsInput> read_input(const LogitsArguments& arguments) {
+  if (arguments.ids) return LogitsInput {
+      TRY(parse_ids(*arguments.ids))
+      , std::nullopt
+    };
+  if (!arguments.text && !arguments.file) {
+    return fail(ErrorCode::kInvalidArgument, "--token-ids",
+                "tokens are needed: --token-ids, --text or --file");
+  }
+  return LogitsInput {
+    {}, TRY(read_text({arguments.text, arguments.file}))
+  };
 }
 
 json::object position_json(int position, int32_t id, const PromptPosition& told) {
@@ -64,13 +78,11 @@ std::string position_line(int position, int32_t id, const PromptPosition& told) 
 }
 
 Result<int> logits(const LogitsArguments& arguments) {
-  if (!arguments.ids && !arguments.text && !arguments.file) {
-    return fail(ErrorCode::kInvalidArgument, "--token-ids",
-                "tokens are needed: --token-ids, --text or --file");
-  }
+  LogitsInput input = TRY(read_input(arguments));
   std::unique_ptr<Engine> engine = TRY(open_engine(arguments.model));
+  if (input.text) input.ids = TRY(engine->tokenizer().encode_prompt(*input.text, SpecialTokens::kParse));
   Request request;
-  request.prompt_token_ids = TRY(token_ids(arguments, engine->tokenizer()));
+  request.prompt_token_ids = std::move(input.ids);
   request.sampling.max_tokens = 0;
   request.prompt_logprobs = arguments.top;
   request.prefill_chunk_tokens = arguments.chunk;

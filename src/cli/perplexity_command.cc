@@ -58,10 +58,9 @@ Result<std::optional<TokenId>> leading_bos(const Tokenizer& tokenizer) {
   return tokenizer.bos();
 }
 
-Result<Report> evaluate(const PerplexityArguments& arguments, Engine& engine) {
+Result<Report> evaluate(const PerplexityArguments& arguments, const std::string& contents, Engine& engine) {
   const Tokenizer& tokenizer = engine.tokenizer();
-  std::vector<TokenId> text =
-      TRY(tokenizer.encode_prompt(TRY(read_text_file(arguments.file)), SpecialTokens::kParse));
+  std::vector<TokenId> text = TRY(tokenizer.encode_prompt(contents, SpecialTokens::kParse));
   WindowPlan plan {
     .window = arguments.window, .bos = TRY(leading_bos(tokenizer))
   };
@@ -125,8 +124,9 @@ Result<int> perplexity(const PerplexityArguments& arguments) {
     return fail(ErrorCode::kInvalidArgument, "--context", "--context: {} is less than --window {}",
                 model.engine.context_length, arguments.window);
   }
+  std::string contents = TRY(read_text_file(arguments.file));
   std::unique_ptr<Engine> engine = TRY(open_engine(model));
-  Report report = TRY(evaluate(arguments, *engine));
+  Report report = TRY(evaluate(arguments, contents, *engine));
   if (arguments.format == OutputFormat::kJson) {
     TRY(write_json(report_json(report, engine->model())));
     return kExitOk;

@@ -82,6 +82,11 @@ Error parse_error(const CLI::App& root, const CLI::ParseError& fault) {
   if (dynamic_cast<const CLI::ExtrasError*>(&fault) != nullptr) return extras_error(root);
   std::string message = fault.what();
   std::string path = command_path(root);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&fault) != nullptr) {
+    std::string field = field_of(message);
+    const char* reason = message.ends_with("missing") ? "its value is missing" : "given more than once";
+    return {ErrorCode::kInvalidArgument, fmt::format("{}: {}", field, reason), field};
+  }
   if (dynamic_cast<const CLI::RequiredError*>(&fault) != nullptr)
     message += fmt::format(" (see {} --help)", path);
   return {ErrorCode::kInvalidArgument, message, field_of(message)};

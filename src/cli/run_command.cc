@@ -99,10 +99,8 @@ int exit_status(const Answer& answer) {
   return answer.finish == FinishReason::kCancelled ? kExitInterrupted : kExitOk;
 }
 
-Result<int> answer_once(const RunArguments& arguments, Engine& engine, Conversation conversation,
+Result<int> answer_once(const RunArguments& arguments, Engine& engine, const Conversation& conversation,
                         Interrupts& interrupts) {
-  std::string prompt = TRY(read_prompt(arguments));
-  conversation.add({"user", std::move(prompt)});
   Request request;
   request.prompt_token_ids = TRY(conversation.prompt());
   request.sampling = arguments.sampling;
@@ -127,6 +125,8 @@ Result<int> answer_once(const RunArguments& arguments, Engine& engine, Conversat
 Result<int> run(const RunArguments& arguments) {
   TRY(check_arguments(arguments));
   Interrupts interrupts;
+  std::string prompt;
+  if (!arguments.wants_chat()) prompt = TRY(read_prompt(arguments));
   std::unique_ptr<Engine> engine = TRY(open_engine(arguments.model));
   const ChatTemplate* chat_template = engine->chat_template();
   if (arguments.form == PromptForm::kRaw) {
@@ -136,7 +136,10 @@ Result<int> run(const RunArguments& arguments) {
   }
   Conversation conversation(engine->tokenizer(), chat_template);
   conversation.set_system(arguments.system.value_or(""));
-  if (!arguments.wants_chat()) return answer_once(arguments, *engine, std::move(conversation), interrupts);
+  if (!arguments.wants_chat()) {
+    conversation.add({"user", std::move(prompt)});
+    return answer_once(arguments, *engine, conversation, interrupts);
+  }
   return chat({.engine = engine.get(),
                .interrupts = &interrupts,
                .sampling = arguments.sampling,

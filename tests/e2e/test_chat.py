@@ -16,7 +16,7 @@ def chat(quire, smollm2):
     opened = []
 
     def start(*options, shell=False):
-        command = [quire.binary, "run", str(smollm2), "--context", "2048", *options]
+        command = [quire.binary, "run", str(smollm2), *(options if "--context" in options else ["--context", "2048", *options])]
         if shell:  # not the leader of its process group, as under make
             command = ["sh", "-c", f"{shlex.join(command)}; echo ended $?"]
         opened.append(Terminal(command))

@@ -68,6 +68,7 @@ def test_no_command(quire):
     (["run", "m.gguf", "--logprobs", "21"], ["--logprobs", "20"]),
     (["run", "m.gguf", "--threads", "-1"], ["--threads"]),
     (["run", "m.gguf", "-p", "a", "--file", "b"], ["--file"]),
+    (["run", "m.gguf", "--seed", "1", "--seed", "2"], ["--seed", "more than once"]),
     (["logits", "m.gguf"], ["--token-ids"]),
     (["logits", "m.gguf", "--token-ids", "1,,2"], ["--token-ids"]),
     (["logits", "m.gguf", "--text", "a", "--top", "101"], ["--top", "100"]),
@@ -77,10 +78,7 @@ def test_no_command(quire):
     (["bench", "latency", "m.gguf", "--repeat", "0"], ["--repeat"]),
     (["template", "t.jinja"], ["--context"]),
 ])
-def test_usage_faults_name_option_value_and_limit(quire, arguments, names, tmp_path):
-    (tmp_path / "m.gguf").write_bytes(b"")
-    if "--token-ids" in arguments:  # checked once the model is there
-        pytest.skip("needs a model: see test_logits")
+def test_usage_faults_name_option_value_and_limit(quire, arguments, names):
     line = fault(quire.run(*arguments), 2)
     for name in names:
         assert name in line, line
