@@ -1,9 +1,9 @@
 // The C ABI of the Rust library quire_text: tokenizers and chat templates.
 //
-// Strings are (pointer, size) and never NUL-terminated. Objects are opaque; several threads may use one at the
-// same time, but not free it meanwhile. A function that can fail takes `error`: on failure it fills it and returns
-// NULL or -1, on success it leaves it alone. No panic crosses this border. What a call returns by pointer is freed
-// by the function named for it; what a table points to lives as long as its tokenizer.
+// Strings are (pointer, size) and never NUL-terminated. Objects are opaque; several threads may use one at
+// the same time, but not free it meanwhile. A function that can fail takes `error`: on failure it fills it
+// and returns NULL or -1, on success it leaves it alone. No panic crosses this border. What a call returns by
+// pointer is freed by the function named for it; what a table points to lives as long as its tokenizer.
 #pragma once
 
 #include <stddef.h>
@@ -87,7 +87,8 @@ uint32_t quire_text_abi_version(void);
 void quire_text_buffer_free(quire_text_buffer buffer);
 void quire_text_ids_free(quire_text_ids ids);
 
-quire_text_tokenizer* quire_text_tokenizer_from_fields(const quire_text_fields* fields, quire_text_error* error);
+quire_text_tokenizer* quire_text_tokenizer_from_fields(const quire_text_fields* fields,
+                                                       quire_text_error* error);
 // `config` is tokenizer_config.json, or empty.
 quire_text_tokenizer* quire_text_tokenizer_from_json(quire_text_span json, quire_text_span config,
                                                      quire_text_error* error);

@@ -64,7 +64,10 @@ impl Step {
                     }
                     emit(done, run.start());
                     let starts: Vec<usize> = run.as_str().char_indices().map(|(at, _)| run.start() + at).collect();
-                    let first = if starts.len() % 3 == 0 { 3 } else { starts.len() % 3 };
+                    let first = match starts.len() % 3 {
+                        0 => 3,
+                        rest => rest,
+                    };
                     done = run.start();
                     for cut in (first..starts.len()).step_by(3) {
                         emit(done, starts[cut]);
