@@ -84,7 +84,8 @@ inline void expect_nothing_held(const Engine& engine) {
 
 // Runs for 500 tokens unless somebody stops it.
 inline Request endless(uint32_t seed) {
-  return {.prompt_token_ids = random_prompt(10, seed), .sampling = {.max_tokens = 500, .ignore_eos = true}};
+  return {.prompt_token_ids = random_prompt(10, seed),
+          .sampling = {.max_tokens = 500, .logit_bias = {{kTinyBroken, -100.0f}}, .ignore_eos = true}};
 }
 
 }  // namespace quire
