@@ -13,6 +13,38 @@
 
 namespace quire {
 
+// Float weights as they lie in the panel, [input][16 rows]: read once from memory.
+template <class W, TensorType type>
+struct StreamedFloats {
+  static constexpr int kInputBytes = type == TensorType::kF32 ? 64 : 32;
+  const std::byte* data;
+
+  KERNEL_INLINE StreamedFloats at(const std::byte* panel, int begin) {
+    return {panel + static_cast<size_t>(begin) * kInputBytes};
+  }
+  KERNEL_INLINE typename W::F32 load(StreamedFloats source, int k) {
+    const std::byte* from = source.data + static_cast<ptrdiff_t>(k) * kInputBytes;
+    W::prefetch(from + kPrefetchBytes);
+    if constexpr (type == TensorType::kF16) {
+      return W::load_f16(from);
+    } else if constexpr (type == TensorType::kBF16) {
+      return W::load_bf16(from);
+    } else {
+      return W::load(reinterpret_cast<const float*>(from));
+    }
+  }
+};
+
+// Weights [input][16 rows] in the cache.
+template <class W>
+struct CachedFloats {
+  const float* data;
+
+  KERNEL_INLINE typename W::F32 load(CachedFloats source, int k) {
+    return W::load(source.data + 16 * static_cast<ptrdiff_t>(k));
+  }
+};
+
 // Dequantises inputs [begin, begin + count) of a panel to `to` [input][16 rows]; both multiples of 32 for
 // types with codes. The bits are those of dequantize_row.
 template <class W, TensorType type>
@@ -22,9 +54,8 @@ struct PanelFloats {
 
   static void unpack(const std::byte* data, int begin, int count, float* to) {
     if constexpr (kLayout.scales == ScaleKind::kNone) {
-      constexpr int kItemBytes = type == TensorType::kF32 ? 64 : 32;
-      const std::byte* from = data + static_cast<size_t>(begin) * kItemBytes;
-      for (int k = 0; k < count; ++k) W::store(to + 16 * k, load_float(from + kItemBytes * k));
+      const auto source = StreamedFloats<W, type>::at(data, begin);
+      for (int k = 0; k < count; ++k) W::store(to + 16 * k, source.load(source, k));
     } else {
       for (int g = begin / 32; g < (begin + count) / 32; ++g, to += 32 * 16) {
         const std::byte* block = data + static_cast<size_t>(g / kLayout.block_groups) * kLayout.block_bytes();
@@ -34,16 +65,6 @@ struct PanelFloats {
   }
 
  private:
-  KERNEL_INLINE F32 load_float(const std::byte* from) {
-    if constexpr (type == TensorType::kF16) {
-      return W::load_f16(from);
-    } else if constexpr (type == TensorType::kBF16) {
-      return W::load_bf16(from);
-    } else {
-      return W::load(reinterpret_cast<const float*>(from));
-    }
-  }
-
   static void unpack_group(const std::byte* block, int g, float* to) {
     const std::byte* group = block + kLayout.header_bytes + g * kLayout.group_bytes;
     const GroupScales<W> s = load_scales<W, type>(block, g);
@@ -73,14 +94,18 @@ struct PanelFloats {
   }
 };
 
+// The inputs [begin, begin + count) of a panel, times some rows.
 template <class W>
 struct FloatTile {
   using F32 = typename W::F32;
 
-  // kRows rows times the inputs [begin, begin + count), whose weights are `weights` [input][16 rows].
-  template <int kRows>
-  static void multiply(const float* weights, int begin, int count, const FloatRows& x, int row,
-                       const PanelOutputs<W>& out) {
+  int begin;
+  int count;
+  const FloatRows& x;
+  const PanelOutputs<W>& out;
+
+  template <int kRows, class Source>
+  void multiply(Source weights, int row) const {
     F32 acc[kRows];
     const float* values[kRows];
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
@@ -88,7 +113,7 @@ struct FloatTile {
       values[r] = x.values + static_cast<size_t>(row + r) * x.stride + begin;
     });
     for (int k = 0; k < count; ++k) {
-      const F32 w = W::load(weights + 16 * k);
+      const F32 w = weights.load(weights, k);
       unrolled<kRows>(
           [&](auto r) __attribute__((always_inline)) { acc[r] = W::fma(w, W::set1(values[r][k]), acc[r]); });
     }
@@ -96,13 +121,12 @@ struct FloatTile {
                         __attribute__((always_inline)) { PanelOutputs<W>::store(out, row + r, acc[r]); });
   }
 
-  static void multiply_all(const float* weights, int begin, int count, const FloatRows& x,
-                           const PanelOutputs<W>& out) {
+  template <class Source>
+  void multiply_all(Source weights) const {
     int row = 0;
-    for (; row + W::kFloatRows <= x.rows; row += W::kFloatRows)
-      multiply<W::kFloatRows>(weights, begin, count, x, row, out);
-    for (; row + 2 <= x.rows; row += 2) multiply<2>(weights, begin, count, x, row, out);
-    for (; row < x.rows; ++row) multiply<1>(weights, begin, count, x, row, out);
+    for (; row + W::kFloatRows <= x.rows; row += W::kFloatRows) multiply<W::kFloatRows>(weights, row);
+    for (; row + 2 <= x.rows; row += 2) multiply<2>(weights, row);
+    for (; row < x.rows; ++row) multiply<1>(weights, row);
   }
 };
 
@@ -110,19 +134,21 @@ template <class W, TensorType type>
 struct FloatProduct {
   static void run(const PackedMatrix& w, const FloatRows& x, int panel_begin, int panel_end, ProductRows y,
                   std::byte* scratch) {
-    auto* weights = reinterpret_cast<float*>(scratch);
+    auto* floats = reinterpret_cast<float*>(scratch);
     for (int panel = panel_begin; panel < panel_end; ++panel) {
       const std::byte* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
       const auto out = PanelOutputs<W>::of(w, panel, y);
       for (int begin = 0; begin < w.in; begin += kFloatChunk) {
         const int count = w.in - begin < kFloatChunk ? w.in - begin : kFloatChunk;
-        if constexpr (type == TensorType::kF32) {
-          FloatTile<W>::multiply_all(reinterpret_cast<const float*>(data) + 16 * static_cast<size_t>(begin),
-                                     begin, count, x, out);
-        } else {
-          PanelFloats<W, type>::unpack(data, begin, count, weights);
-          FloatTile<W>::multiply_all(weights, begin, count, x, out);
+        const FloatTile<W> tile{begin, count, x, out};
+        if constexpr (packed_layout(type).scales == ScaleKind::kNone) {
+          if (x.rows <= 2) {
+            tile.multiply_all(StreamedFloats<W, type>::at(data, begin));
+            continue;
+          }
         }
+        PanelFloats<W, type>::unpack(data, begin, count, floats);
+        tile.multiply_all(CachedFloats<W>{floats});
       }
     }
   }

@@ -273,8 +273,6 @@ class IntProduct {
   using F32 = typename W::F32;
   static constexpr PackedLayout kLayout = packed_layout(type);
   static constexpr DotShape kShape = dot_shape<W>(type);
-  static constexpr int kPrefetchBytes = 4096;
-
   KERNEL_INLINE typename W::I32 zero_pairs() { return W::set1_i32(kLayout.zero * 0x10001); }
 
   // All inputs of the panel times kRows rows.

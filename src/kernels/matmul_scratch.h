@@ -15,6 +15,9 @@ inline constexpr int kUnpackedGroupBytesMax = 2 * kUnpackedPlaneBytes + kUnpacke
 // Float activations: inputs that are dequantised at a time, [input][16 rows].
 inline constexpr int kFloatChunk = 256;
 
+// How far ahead streamed weights are fetched into the L2 cache.
+inline constexpr int kPrefetchBytes = 4096;
+
 inline constexpr size_t kMatmulScratchBytes = [] {
   constexpr size_t kInt = size_t{kChunkGroups} * kUnpackedGroupBytesMax;
   constexpr size_t kFloat = size_t{kFloatChunk} * 16 * sizeof(float);

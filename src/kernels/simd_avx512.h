@@ -12,7 +12,7 @@ namespace quire {
 
 struct Avx512Words {
   static constexpr int kLanes = 16;
-  static constexpr int kIntRows = 12;
+  static constexpr int kIntRows = 8;
   static constexpr int kFloatRows = 12;
 
   using F32 = __m512;
@@ -123,7 +123,9 @@ struct Avx512Words {
     return _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, activations);
   }
   KERNEL_INLINE Dot dot(Dot sum, Bytes codes, Bytes activations) {
-    return _mm512_dpbusd_epi32(sum, codes, activations);
+    sum = _mm512_dpbusd_epi32(sum, codes, activations);
+    asm volatile("" : "+v"(sum));  // keeps the rows' chains side by side, as written
+    return sum;
   }
   KERNEL_INLINE I32 dot_sum(Dot a) { return a; }
   KERNEL_INLINE I32 dot_scaled(Dot a, I32 scale) { return _mm512_mullo_epi32(a, scale); }

@@ -62,7 +62,7 @@ struct EmulatedPairWords : ScalarWords {
 
 // AVX-512's shape: 4 products a lane straight to 32 bits, and more rows at a time.
 struct EmulatedQuadWords : ScalarWords {
-  static constexpr int kIntRows = 12;
+  static constexpr int kIntRows = 8;
   static constexpr int kFloatRows = 12;
 };
 
