@@ -312,7 +312,7 @@ TEST(Engine, TheDoorNamesFieldValueAndLimit) {
 
 TEST(Engine, ASmallPoolRefusesWhatCannotFitAndServesTheRest) {
   EngineOptions options = tiny_options();
-  options.kv_bytes = 40 << 10;  // 5 blocks of 32 tokens: 2 layers, 2 heads, K and V of 16 floats
+  options.kv_bytes = open_tiny()->stats().pools[0].block_bytes * (160 / kDefaultBlockTokens);
   auto engine = open_tiny(options);
   const int blocks = engine->stats().pools[0].total;
   EXPECT_LE(static_cast<uint64_t>(blocks) * engine->stats().pools[0].block_bytes, options.kv_bytes);
