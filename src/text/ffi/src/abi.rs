@@ -136,8 +136,10 @@ fn guarded<T>(error: *mut ErrorOut, body: impl FnOnce() -> Result<T>) -> Option<
         Err(payload) => {
             let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-            // A payload whose own drop panics must not unwind from here.
-            std::mem::forget(payload);
+            // A payload whose own drop panics must not unwind from here either.
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                std::mem::forget(again);
+            }
             TextError::internal(format!("the text library failed on this input: {text}"))
         }
     };

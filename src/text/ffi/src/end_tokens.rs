@@ -41,7 +41,8 @@ pub fn find(table: &TokenTable, declared: &[Option<u32>]) -> Vec<u32> {
     let has = |name: &str| named.iter().any(|&id| table.piece(id) == name.as_bytes());
     let channels = has("<|return|>") && has("<|call|>");
     for id in named {
-        if !(channels && table.piece(id) == b"<|end|>") && !ends.contains(&id) {
+        let goes_on = channels && table.piece(id) == b"<|end|>";
+        if !goes_on && !ends.contains(&id) {
             ends.push(id);
         }
     }
