@@ -112,9 +112,10 @@ class TokenStream {
 
   // Sleeps until there is an event; nullopt after the final one.
   std::optional<TokenEvent> next();
-  // Any thread. The stream then ends with kCancelled; its blocks are back within one step.
+  // Any thread. The stream then ends with kCancelled (unless it had come to its end by then); its blocks are
+  // back within one step.
   void cancel();
-  // Complete after the final event.
+  // For the reading thread; complete after the final event.
   [[nodiscard]] RequestSummary summary() const;
 
  private:
@@ -154,7 +155,8 @@ struct ModelInfo {
   int vocab_size = 0;
   int context_length = 0;  // limit in force
   int layers = 0;
-  uint64_t weight_bytes = 0;  // packed
+  uint64_t weight_bytes = 0;         // packed
+  uint64_t decode_weight_bytes = 0;  // of them, what one decoded token reads
   uint64_t kv_bytes_per_token = 0;
   std::string kv_type;
   std::string isa{};
