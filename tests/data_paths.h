@@ -18,10 +18,23 @@ inline std::string model_path(const std::string& file) {
   return environment_or("QUIRE_MODELS", home + "/.cache/quire/models") + "/" + file;
 }
 
-// A file of the shared test data: $QUIRE_SHARED, else the folder `shared` beside the repository.
+// The folder of shared test data: $QUIRE_SHARED, else the first folder `shared` beside one that holds this
+// program.
+inline std::filesystem::path shared_folder() {
+  std::error_code ignored;
+  std::filesystem::path found = "shared";
+  for (auto at = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+       at != at.parent_path(); at = at.parent_path()) {
+    if (std::filesystem::exists(at / "shared/data")) {
+      found = at / "shared";
+      break;
+    }
+  }
+  return environment_or("QUIRE_SHARED", found.string());
+}
+
 inline std::string shared_path(const std::string& file) {
-  auto repository = std::filesystem::path(__FILE__).parent_path().parent_path();
-  return environment_or("QUIRE_SHARED", (repository.parent_path() / "shared").string()) + "/data/" + file;
+  return (shared_folder() / "data" / file).string();
 }
 
 }  // namespace quire::test

@@ -12,17 +12,12 @@
 #include "files/gguf_writer.h"
 #include "kv/kv_store.h"
 #include "model/model.h"
+#include "tests/data_paths.h"
 
 namespace quire {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path shared_folder() {
-  const char* given = std::getenv("QUIRE_SHARED");
-  if (given != nullptr) return given;
-  return fs::path(__FILE__).parent_path() / "../../../shared";
-}
 
 // A model cache of its own, with empty files: names are all that resolve_model() looks at.
 class ModelCache : public testing::Test {
@@ -169,7 +164,7 @@ TEST(ChatTemplateOf, IsAbsentOrCompiled) {
 }
 
 TEST(OpenTokenizer, ReadsVocabularyFilesJsonAndFolders) {
-  const fs::path data = shared_folder() / "data";
+  const fs::path data = test::shared_folder() / "data";
   if (!fs::exists(data)) GTEST_SKIP() << data << " is not there";
   for (const auto& [name, size] : std::vector<std::pair<const char*, int>>{
            {"tokenizers/llama.cpp-vocabs/ggml-vocab-gpt-2.gguf", 50257},
@@ -214,7 +209,7 @@ TEST(DescribePackage, CountsWhatTheModelHolds) {
 }
 
 TEST(DescribePackage, KnowsVocabulariesOfModelsThatItCannotRun) {
-  const fs::path path = shared_folder() / "data/tokenizers/llama.cpp-vocabs/ggml-vocab-bert-bge.gguf";
+  const fs::path path = test::shared_folder() / "data/tokenizers/llama.cpp-vocabs/ggml-vocab-bert-bge.gguf";
   if (!fs::exists(path)) GTEST_SKIP() << path << " is not there";
   auto info = describe_package(path.string(), "f16");
   ASSERT_TRUE(info) << info.error().message;

@@ -10,6 +10,7 @@
 #include "files/gguf_writer.h"
 #include "model/model.h"
 #include "model/weight_names.h"
+#include "tests/data_paths.h"
 
 namespace quire {
 namespace {
@@ -331,22 +332,6 @@ TEST(ModelSpecReader, TooManyKindsOfLayersAreRefused) {
   EXPECT_EQ(model.error().code, ErrorCode::kUnsupported);
 }
 
-// --- Files of others
-// ----------------------------------------------------------------------------------------
-
-std::filesystem::path shared_folder() {
-  const char* given = std::getenv("QUIRE_SHARED");
-  if (given != nullptr) return given;
-  return std::filesystem::path(__FILE__).parent_path() / "../../../shared";
-}
-
-std::filesystem::path models_folder() {
-  const char* given = std::getenv("QUIRE_MODELS");
-  if (given != nullptr) return given;
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home == nullptr ? "" : home) / ".cache/quire/models";
-}
-
 // What other sources say about a model (config.json of the folder, the card of the model).
 struct KnownModel {
   const char* file;
@@ -360,9 +345,8 @@ class KnownFile : public testing::TestWithParam<KnownModel> {};
 
 TEST_P(KnownFile, HasItsPublishedShape) {
   const KnownModel& known = GetParam();
-  const std::string_view name = known.file;
-  const std::filesystem::path path =
-      name.contains('/') ? shared_folder() / "data" / name : models_folder() / name;
+  const std::string name(known.file);
+  const std::filesystem::path path = name.contains('/') ? test::shared_path(name) : test::model_path(name);
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
   auto file = GgufFile::open(path.string());
   ASSERT_TRUE(file) << file.error().message;
@@ -406,7 +390,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return "Model" + std::to_string(info.index); });
 
 TEST(ModelSpecReader, FilesOfOtherArchitecturesAreRefusedByName) {
-  const std::filesystem::path folder = shared_folder() / "data/arch";
+  const std::filesystem::path folder = test::shared_folder() / "data/arch";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
   int refused = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -433,7 +417,7 @@ TEST(ModelSpecReader, FilesOfOtherArchitecturesAreRefusedByName) {
 }
 
 TEST(ModelSpecReader, Llama3DivisorsAndScalingComeFromTheFiles) {
-  const std::filesystem::path folder = shared_folder() / "data/arch";
+  const std::filesystem::path folder = test::shared_folder() / "data/arch";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
   auto llama3 = GgufFile::open((folder / "llama-llama3rope/model.gguf").string());
   const ModelSpec spec = read_model_spec(llama3.value()).value();

@@ -1,7 +1,6 @@
 #include "tests/golden/text_golden_data.h"
 
 #include <boost/json.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -9,11 +8,6 @@
 namespace quire::test {
 
 namespace {
-
-std::string environment_or(const char* name, const std::string& fallback) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? std::string(value) : fallback;
-}
 
 std::vector<std::string> split_lines(const std::string& text) {
   std::vector<std::string> lines;
@@ -23,17 +17,6 @@ std::vector<std::string> split_lines(const std::string& text) {
 }
 
 }  // namespace
-
-std::string shared_data(std::string_view path) {
-  const std::string repository =
-      std::filesystem::path(__FILE__).parent_path().parent_path().parent_path().string();
-  return environment_or("QUIRE_SHARED", repository + "/../shared") + "/data/" + std::string(path);
-}
-
-std::string model_file(std::string_view path) {
-  const std::string home = environment_or("HOME", "/root");
-  return environment_or("QUIRE_MODELS", home + "/.cache/quire/models") + "/" + std::string(path);
-}
 
 bool file_exists(const std::string& path) {
   return std::filesystem::exists(path);

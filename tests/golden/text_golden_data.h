@@ -8,13 +8,11 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "tests/data_paths.h"
 #include "text/tokenizer.h"
 
 namespace quire::test {
 
-// $QUIRE_SHARED, default ../shared beside the repository; $QUIRE_MODELS, default the model cache.
-[[nodiscard]] std::string shared_data(std::string_view path);
-[[nodiscard]] std::string model_file(std::string_view path);
 [[nodiscard]] bool file_exists(const std::string& path);
 [[nodiscard]] std::string read_bytes(const std::string& path);
 

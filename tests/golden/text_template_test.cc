@@ -60,7 +60,7 @@ struct Count {
 };
 
 TEST(TemplateGoldens, AgreeWithJinja2) {
-  const std::string folder = shared_data("chat-templates/");
+  const std::string folder = shared_path("chat-templates/");
   if (!file_exists(folder + "golden-jinja2.jsonl")) GTEST_SKIP() << folder << " is not there";
   const boost::json::object contexts =
       boost::json::parse(read_bytes(folder + "golden-contexts.json")).as_object();
@@ -106,7 +106,7 @@ TEST(TemplateGoldens, AgreeWithJinja2) {
 TEST(TemplateGoldens, ChatPromptsOfTheModelsAreEqual) {
   Count prompts;
   for (const GoldenModel& model : golden_models()) {
-    const std::string path = model_file(model.file);
+    const std::string path = model_path(model.file);
     if (!file_exists(path)) continue;
     const auto file = GgufFile::open(path);
     ASSERT_TRUE(file.has_value()) << file.error().message;
@@ -114,7 +114,7 @@ TEST(TemplateGoldens, ChatPromptsOfTheModelsAreEqual) {
     const auto tokenizer = tokenizer_of(*file);
     ASSERT_TRUE(chat_template.has_value()) << chat_template.error().message;
     ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
-    std::istringstream lines(read_gzip(shared_data("goldens/" + model.folder + "/prompts.jsonl.gz")));
+    std::istringstream lines(read_gzip(shared_path("goldens/" + model.folder + "/prompts.jsonl.gz")));
     for (std::string line; std::getline(lines, line);) {
       const boost::json::object prompt = boost::json::parse(line).as_object();
       if (!prompt.contains("messages")) continue;

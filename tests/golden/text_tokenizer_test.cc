@@ -23,7 +23,7 @@ std::unique_ptr<Tokenizer> require(Result<std::unique_ptr<Tokenizer>> tokenizer)
 // Encodes all texts of the pair; prints and returns how many are equal.
 void expect_all_equal(const Tokenizer& tokenizer, const std::string& family) {
   const ConformancePair pair =
-      read_pair(shared_data("tokenizers/llama.cpp-vocabs/ggml-vocab-" + family + ".gguf"));
+      read_pair(shared_path("tokenizers/llama.cpp-vocabs/ggml-vocab-" + family + ".gguf"));
   ASSERT_EQ(pair.texts.size(), pair.ids.size());
   ASSERT_GT(pair.texts.size(), 0u);
   size_t equal = 0;
@@ -47,7 +47,7 @@ class Conformance : public testing::TestWithParam<Family> {};
 TEST_P(Conformance, IdsAreEqual) {
   const Family& family = GetParam();
   const bool cached = family.vocabulary.starts_with("model:");
-  const std::string path = cached ? model_file(family.vocabulary.substr(6)) : shared_data(family.vocabulary);
+  const std::string path = cached ? model_path(family.vocabulary.substr(6)) : shared_path(family.vocabulary);
   if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
   const auto tokenizer = require(open_tokenizer(path));
   ASSERT_NE(tokenizer, nullptr);
@@ -71,16 +71,16 @@ INSTANTIATE_TEST_SUITE_P(Text, Conformance,
                          });
 
 TEST(ConformanceFiles, LlamaBpe) {
-  const std::string encoder = shared_data("tokenizers/llama3-bpe/encoder.json");
+  const std::string encoder = shared_path("tokenizers/llama3-bpe/encoder.json");
   if (!file_exists(encoder)) GTEST_SKIP() << encoder << " is not there";
   const auto tokenizer =
-      require(read_bpe_files(encoder, shared_data("tokenizers/llama3-bpe/vocab.bpe"), "llama-bpe"));
+      require(read_bpe_files(encoder, shared_path("tokenizers/llama3-bpe/vocab.bpe"), "llama-bpe"));
   ASSERT_NE(tokenizer, nullptr);
   expect_all_equal(*tokenizer, "llama-bpe");
 }
 
 TEST(ConformanceFiles, Llama2SentencePiece) {
-  const std::string path = shared_data("tokenizers/llama2-spm/tokenizer.model");
+  const std::string path = shared_path("tokenizers/llama2-spm/tokenizer.model");
   if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
   const auto tokenizer = require(Tokenizer::from_sentencepiece(read_bytes(path)));
   ASSERT_NE(tokenizer, nullptr);
@@ -101,11 +101,11 @@ std::string with_control_pieces(const Tokenizer& tokenizer, const std::vector<To
 class PromptIds : public testing::TestWithParam<GoldenModel> {};
 
 TEST_P(PromptIds, AreThoseOfTheGoldens) {
-  const std::string path = model_file(GetParam().file);
+  const std::string path = model_path(GetParam().file);
   if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
   const auto tokenizer = require(open_tokenizer(path));
   ASSERT_NE(tokenizer, nullptr);
-  const std::string lines = read_gzip(shared_data("goldens/" + GetParam().folder + "/prompts.jsonl.gz"));
+  const std::string lines = read_gzip(shared_path("goldens/" + GetParam().folder + "/prompts.jsonl.gz"));
   std::istringstream stream(lines);
   int prompts = 0;
   int equal = 0;
@@ -129,11 +129,11 @@ INSTANTIATE_TEST_SUITE_P(Text, PromptIds, testing::ValuesIn(golden_models()),
                          [](const auto& info) { return golden_name(info.param); });
 
 TEST(PromptIdsJson, MiniLm) {
-  const std::string path = model_file("all-minilm-l6-v2");
+  const std::string path = model_path("all-minilm-l6-v2");
   if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
   const auto tokenizer = require(open_tokenizer(path));
   ASSERT_NE(tokenizer, nullptr);
-  std::istringstream stream(read_gzip(shared_data("goldens/all-minilm-l6-v2/embeddings.jsonl.gz")));
+  std::istringstream stream(read_gzip(shared_path("goldens/all-minilm-l6-v2/embeddings.jsonl.gz")));
   int equal = 0;
   int texts = 0;
   for (std::string line; std::getline(stream, line); ++texts) {
@@ -167,7 +167,7 @@ std::string sample_text(std::string debug, const Tokenizer& tokenizer) {
 }
 
 TEST(MistralSamples, TextsBecomeTheRecordedIds) {
-  const std::string folder = shared_data("tokenizers/mistral/");
+  const std::string folder = shared_path("tokenizers/mistral/");
   if (!file_exists(folder)) GTEST_SKIP() << folder << " is not there";
   const std::pair<std::string, std::string> versions[] = {
       {"v1", "tokenizer.model.v1"},
@@ -197,13 +197,13 @@ TEST(MistralSamples, TextsBecomeTheRecordedIds) {
 }
 
 TEST(RoundTrip, WikiTextComesBackByteForByte) {
-  const std::string path = shared_data("text/wikitext-2/wiki.test.raw");
+  const std::string path = shared_path("text/wikitext-2/wiki.test.raw");
   if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
   const std::string text = read_bytes(path);
   for (const GoldenModel& model : golden_models()) {
-    if (!file_exists(model_file(model.file))) continue;
+    if (!file_exists(model_path(model.file))) continue;
     const auto start = std::chrono::steady_clock::now();
-    const auto tokenizer = require(open_tokenizer(model_file(model.file)));
+    const auto tokenizer = require(open_tokenizer(model_path(model.file)));
     const auto built = std::chrono::steady_clock::now();
     ASSERT_NE(tokenizer, nullptr);
     const auto ids = tokenizer->encode(text, SpecialTokens::kParse);
