@@ -46,11 +46,11 @@ struct Samples {
 };
 
 struct LatencyReport {
-  Samples prefill;    // tokens/s
-  Samples decode;     // tokens/s
-  Samples bandwidth;  // bytes/s
-  uint64_t weight_bytes = 0;
-  int cached_tokens = 0;  // fewest of the depth that a measured request found in the cache
+  Samples prefill;            // tokens/s
+  Samples decode;             // tokens/s
+  Samples bandwidth;          // bytes/s
+  uint64_t weight_bytes = 0;  // that one decoded token reads
+  int cached_tokens = 0;      // fewest of the depth that a measured request found in the cache
 };
 
 // One sequence of random tokens after another; no two share a prefix beyond what they are told to.
@@ -62,7 +62,9 @@ class LatencyBench {
   Result<LatencyReport> run() {
     MonotonicClock clock;
     ReadBandwidth bandwidth(engine_.model().threads);
-    LatencyReport report{.weight_bytes = engine_.model().weight_bytes, .cached_tokens = arguments_.depth};
+    LatencyReport report;
+    report.weight_bytes = engine_.model().decode_weight_bytes;
+    report.cached_tokens = arguments_.depth;
     depth_ids_ = random_ids(arguments_.depth);
     TRY(measure({.prompt_tokens = std::min(arguments_.prompt_tokens, 32), .answer_tokens = 4}));  // warms up
     Progress progress("rounds", arguments_.repeat, progress_style(), clock);
@@ -145,7 +147,7 @@ json::object report_json(const LatencyArguments& arguments, const LatencyReport&
   result["depth"] = arguments.depth;
   result["depth_cached_tokens"] = report.cached_tokens;
   result["repeat"] = arguments.repeat;
-  result["weight_bytes"] = report.weight_bytes;
+  result["decode_weight_bytes"] = report.weight_bytes;
   result["prefill_tokens_per_s"] = samples_json(report.prefill, 1);
   result["decode_tokens_per_s"] = samples_json(report.decode, 1);
   result["read_bandwidth_gb_per_s"] = samples_json(report.bandwidth, 1e9);

@@ -21,6 +21,15 @@ json::object message_json(std::string_view role, std::string_view content) {
 
 }  // namespace
 
+Result<std::string> render_messages(const ChatTemplate& chat_template, std::string_view context_json,
+                                    std::optional<std::string_view> now) {
+  Result<std::string> text = chat_template.render(context_json, now);
+  if (text || text.error().code != ErrorCode::kInvalidArgument) return text;
+  Error error = std::move(text.error());
+  error.code = ErrorCode::kUnsupported;
+  return std::unexpected(std::move(error));
+}
+
 Conversation::Conversation(const Tokenizer& tokenizer, const ChatTemplate* chat_template)
     : tokenizer_(tokenizer), template_(chat_template) {}
 
@@ -46,7 +55,7 @@ Result<std::string> Conversation::prompt_text() const {
   context["add_generation_prompt"] = true;
   context["bos_token"] = piece_of(tokenizer_, tokenizer_.bos());
   context["eos_token"] = piece_of(tokenizer_, tokenizer_.eos());
-  return template_->render(json::serialize(context));
+  return render_messages(*template_, json::serialize(context));
 }
 
 Result<std::vector<TokenId>> Conversation::prompt() const {

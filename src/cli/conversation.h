@@ -18,6 +18,11 @@ struct ChatMessage {
   std::string content;
 };
 
+// Renders; a template that refuses its messages gives kUnsupported, for it is no fault of the command line.
+[[nodiscard]] Result<std::string> render_messages(const ChatTemplate& chat_template,
+                                                  std::string_view context_json,
+                                                  std::optional<std::string_view> now = std::nullopt);
+
 // Messages in order, for one engine. The command's thread. Invariant: prompt() of a longer conversation
 // begins with what the shorter one gave wherever the template allows it, so that its KV is found in the
 // cache.

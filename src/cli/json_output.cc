@@ -13,6 +13,17 @@ namespace json = boost::json;
 
 void append(std::string& out, const json::value& value);
 
+// With a point or an exponent, so that it reads back as a double and never as an integer.
+void append_double(std::string& out, double value) {
+  if (!std::isfinite(value)) {
+    out += "null";
+    return;
+  }
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  out += text;
+}
+
 void append_array(std::string& out, const json::array& array) {
   out += '[';
   bool first = true;
@@ -46,7 +57,7 @@ void append(std::string& out, const json::value& value) {
       append_object(out, value.get_object());
       break;
     case json::kind::double_:
-      out += std::isfinite(value.get_double()) ? fmt::format("{}", value.get_double()) : "null";
+      append_double(out, value.get_double());
       break;
     default:
       out += json::serialize(value);

@@ -21,6 +21,10 @@ TEST(JsonOutput, WritesShortNumbersAndOrder) {
             R"({"b":0.1,"a":[],"c":{}})");
 }
 
+TEST(JsonOutput, KeepsWholeDoublesDoubles) {
+  EXPECT_EQ(to_json(json::array{3.0, -0.0, 1e20, 7}), "[3.0,-0.0,1e+20,7]");
+}
+
 TEST(JsonOutput, HasNoInfinity) {
   double infinite = std::numeric_limits<double>::infinity();
   EXPECT_EQ(to_json(json::array{infinite, -infinite, std::numeric_limits<double>::quiet_NaN()}),

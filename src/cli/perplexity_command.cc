@@ -64,7 +64,10 @@ Result<Report> evaluate(const PerplexityArguments& arguments, const std::string&
   WindowPlan plan {
     .window = arguments.window, .bos = TRY(leading_bos(tokenizer))
   };
-  Report report{.window = plan.window, .tokens = text.size(), .bos = plan.bos.has_value()};
+  Report report;
+  report.window = plan.window;
+  report.tokens = text.size();
+  report.bos = plan.bos.has_value();
   if (arguments.max_tokens > 0) text.resize(std::min(text.size(), static_cast<size_t>(arguments.max_tokens)));
   int count = plan.count(text.size());
   if (count == 0) {

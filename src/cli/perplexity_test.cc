@@ -18,7 +18,7 @@ std::vector<PromptPosition> positions_of(const std::vector<float>& next_logprobs
 TEST(Perplexity, CutsWindowsWithoutOverlap) {
   std::vector<TokenId> text(11);
   std::iota(text.begin(), text.end(), 100);
-  WindowPlan plan{.window = 4};
+  WindowPlan plan{.window = 4, .bos = std::nullopt};
   EXPECT_EQ(plan.count(text.size()), 2);
   EXPECT_EQ(plan.tokens(text, 0), (std::vector<TokenId>{100, 101, 102, 103}));
   EXPECT_EQ(plan.tokens(text, 1), (std::vector<TokenId>{104, 105, 106, 107}));

@@ -53,13 +53,21 @@ Result<void> check_arguments(const RunArguments& arguments) {
     return fail(ErrorCode::kInvalidArgument, "--prompt",
                 "--json needs --prompt, --file or a prompt on stdin");
   }
+  if (arguments.sampling.logprobs && !arguments.is_json()) {
+    return fail(ErrorCode::kInvalidArgument, "--logprobs", "--logprobs needs --json");
+  }
   return {};
 }
 
 Result<std::string> read_prompt(const RunArguments& arguments) {
   if (arguments.has_prompt()) return read_text({arguments.prompt, arguments.file});
+  if (stdin_is_terminal()) fmt::print(stderr, "type the prompt; Ctrl-D ends it\n");
   std::string text = TRY(read_stdin());
   if (text.ends_with('\n')) text.pop_back();
+  if (text.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--prompt",
+                "a prompt is needed: --prompt, --file, or text on stdin");
+  }
   return text;
 }
 

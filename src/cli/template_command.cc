@@ -1,8 +1,6 @@
 // quire template: a chat template rendered over a context.
 #include <fmt/format.h>
 
-#include <array>
-#include <charconv>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +8,7 @@
 
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "cli/conversation.h"
 #include "cli/json_output.h"
 #include "cli/output.h"
 #include "cli/text_input.h"
@@ -20,6 +19,8 @@ namespace quire {
 namespace {
 
 namespace json = boost::json;
+
+constexpr size_t kContextDepthMax = 200;  // tool schemas nest deeply
 
 struct TemplateArguments {
   std::string source;
@@ -50,7 +51,9 @@ Result<void> check_now(const std::string& now) {
 Result<json::object> read_context(const std::string& path) {
   std::string text = TRY(read_text_file(path));
   json::error_code fault;
-  json::value value = json::parse(text, fault);
+  json::parse_options options;
+  options.max_depth = kContextDepthMax;
+  json::value value = json::parse(text, fault, {}, options);
   if (fault)
     return fail(ErrorCode::kInvalidArgument, "--context", "--context: {} is not JSON: {}", path,
                 fault.message());
@@ -93,17 +96,11 @@ Result<int> render(const TemplateArguments& arguments) {
   json::object context = TRY(read_context(arguments.context_file));
   LoadedTemplate loaded = TRY(load_template(arguments.source));
   complete(context, loaded.tokenizer.get());
-  Result<std::string> text = loaded.chat_template->render(to_json(context), arguments.now);
-  if (!text) {
-    // A template that refuses its messages is no fault of the command line.
-    Error error = std::move(text.error());
-    if (error.code == ErrorCode::kInvalidArgument) error.code = ErrorCode::kUnsupported;
-    return std::unexpected(std::move(error));
-  }
+  std::string text = TRY(render_messages(*loaded.chat_template, to_json(context), arguments.now));
   if (arguments.format == OutputFormat::kJson) {
-    TRY(write_json(json::object{{"text", *text}}));
+    TRY(write_json(json::object{{"text", text}}));
   } else {
-    TRY(write_out(*text));
+    TRY(write_out(text));
   }
   return kExitOk;
 }

@@ -241,6 +241,7 @@ Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
   parts.info.vocab_size = spec.vocab_size;
   parts.info.layers = static_cast<int>(spec.layers.size());
   parts.info.weight_bytes = parts.model->weight_bytes();
+  parts.info.decode_weight_bytes = parts.model->decode_weight_bytes();
   parts.info.isa = kernels->name;
   parts.info.threads = parts.pool->size();
   // What building the tables of the vocabulary left behind goes back to the system.

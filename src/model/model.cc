@@ -37,6 +37,12 @@ uint64_t Model::weight_bytes() const {
   return impl_->weights.bytes();
 }
 
+uint64_t Model::decode_weight_bytes() const {
+  const PackedMatrix& embedding = impl_->weights.embedding();
+  if (embedding.data == impl_->weights.head().matrix.data) return weight_bytes();
+  return weight_bytes() - static_cast<uint64_t>(embedding.panels()) * embedding.panel_bytes;
+}
+
 LogitsView Model::forward(const StepPlan& plan, KvStore& kv) {
   return impl_->transformer->forward(plan, kv, impl_->probe);
 }

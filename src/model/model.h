@@ -60,6 +60,8 @@ class Model {
 
   [[nodiscard]] const ModelSpec& spec() const;
   [[nodiscard]] uint64_t weight_bytes() const;
+  // What one decoded token reads of them: all but an embedding table that is not the head too.
+  [[nodiscard]] uint64_t decode_weight_bytes() const;
 
   // Writes K and V of the plan's rows, returns the logits that it wants. The plan fits step_tokens_max.
   LogitsView forward(const StepPlan& plan, KvStore& kv);

@@ -101,6 +101,9 @@ def test_template_faults(quire, tmp_path):
     assert quire.ok("template", template, "--context", context, "--now", "2001-02-03T04:05:06") == "ü 2001"
     done = quire.run("template", template, "--context", context, "--now", "yesterday")
     assert done.returncode == 2 and "--now" in done.stderr
+    template.write_text("{{ x|tojson }} {{ y.a.b }} {{ tools is none }}")
+    context.write_text('{"x": [1.0, 2, "\\u00fc"], "y": {"a": {"b": 20.5}}}')
+    assert quire.ok("template", template, "--context", context) == '[1.0, 2, "ü"] 20.5 True'
     for bad in ["[]", "{", ""]:
         context.write_text(bad)
         done = quire.run("template", template, "--context", context)

@@ -69,6 +69,8 @@ def test_no_command(quire):
     (["run", "m.gguf", "--threads", "-1"], ["--threads"]),
     (["run", "m.gguf", "-p", "a", "--file", "b"], ["--file"]),
     (["run", "m.gguf", "--seed", "1", "--seed", "2"], ["--seed", "more than once"]),
+    (["run", "m.gguf", "-p", "a", "--logprobs", "1"], ["--logprobs", "--json"]),
+    (["run", "m.gguf"], ["--prompt", "stdin"]),
     (["logits", "m.gguf"], ["--token-ids"]),
     (["logits", "m.gguf", "--token-ids", "1,,2"], ["--token-ids"]),
     (["logits", "m.gguf", "--text", "a", "--top", "101"], ["--top", "100"]),
