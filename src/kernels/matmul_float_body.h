@@ -122,11 +122,10 @@ struct FloatTile {
   }
 
   template <class Source>
-  void multiply_all(Source weights) const {
-    int row = 0;
-    for (; row + W::kFloatRows <= x.rows; row += W::kFloatRows) multiply<W::kFloatRows>(weights, row);
-    for (; row + 2 <= x.rows; row += 2) multiply<2>(weights, row);
-    for (; row < x.rows; ++row) multiply<1>(weights, row);
+  void multiply_rows(Source weights, int row, int row_end) const {
+    for (; row + W::kFloatRows <= row_end; row += W::kFloatRows) multiply<W::kFloatRows>(weights, row);
+    for (; row + 2 <= row_end; row += 2) multiply<2>(weights, row);
+    for (; row < row_end; ++row) multiply<1>(weights, row);
   }
 };
 
@@ -134,23 +133,33 @@ template <class W, TensorType type>
 struct FloatProduct {
   static void run(const PackedMatrix& w, const FloatRows& x, int panel_begin, int panel_end, ProductRows y,
                   std::byte* scratch) {
+    if (x.rows == 0) return;
     auto* floats = reinterpret_cast<float*>(scratch);
-    for (int panel = panel_begin; panel < panel_end; ++panel) {
-      const std::byte* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
-      const auto out = PanelOutputs<W>::of(w, panel, y);
-      for (int begin = 0; begin < w.in; begin += kFloatChunk) {
-        const int count = w.in - begin < kFloatChunk ? w.in - begin : kFloatChunk;
-        const FloatTile<W> tile{begin, count, x, out};
-        if constexpr (packed_layout(type).scales == ScaleKind::kNone) {
-          if (x.rows <= 2) {
-            tile.multiply_all(StreamedFloats<W, type>::at(data, begin));
-            continue;
-          }
+    const int block = row_block(x.rows, static_cast<size_t>(x.in) * sizeof(float), W::kFloatRows);
+    for (int row = 0; row < x.rows; row += block) {
+      const int row_end = x.rows - row < block ? x.rows : row + block;
+      for (int panel = panel_begin; panel < panel_end; ++panel) {
+        const std::byte* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
+        const auto out = PanelOutputs<W>::of(w, panel, y);
+        for (int begin = 0; begin < w.in; begin += kFloatChunk) {
+          const int count = w.in - begin < kFloatChunk ? w.in - begin : kFloatChunk;
+          multiply_chunk(data, FloatTile<W>{begin, count, x, out}, row, row_end, floats);
         }
-        PanelFloats<W, type>::unpack(data, begin, count, floats);
-        tile.multiply_all(CachedFloats<W>{floats});
       }
     }
+  }
+
+ private:
+  KERNEL_INLINE void multiply_chunk(const std::byte* data, const FloatTile<W>& tile, int row, int row_end,
+                                    float* scratch) {
+    if constexpr (packed_layout(type).scales == ScaleKind::kNone) {
+      if (row_end - row <= 2) {
+        tile.multiply_rows(StreamedFloats<W, type>::at(data, tile.begin), row, row_end);
+        return;
+      }
+    }
+    PanelFloats<W, type>::unpack(data, tile.begin, tile.count, scratch);
+    tile.multiply_rows(CachedFloats<W>{scratch}, row, row_end);
   }
 };
 
