@@ -198,7 +198,7 @@ TEST(Engine, TextIsTheDecodingOfTheTokens) {
 
 TEST(Engine, StopStringsCutTheTextAndEndTheRequest) {
   auto engine = open_tiny();
-  for (uint64_t seed = 0; seed < 20; ++seed) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
     Request request{.prompt_token_ids = {9}, .sampling = letters(200, seed)};
     const Answer whole = ask(*engine, request);
     ASSERT_EQ(whole.text.size(), 200u);
@@ -341,7 +341,9 @@ TEST(Engine, TellsWhatItIs) {
   EXPECT_EQ(info.layers, 2);
   EXPECT_EQ(info.threads, 2);
   EXPECT_EQ(info.kv_type, "f32");
-  EXPECT_EQ(info.kv_bytes_per_token, 2u * 2 * 2 * 16 * 4);
+  // Short blocks are padded, so it may be more.
+  EXPECT_GE(info.kv_bytes_per_token, 2u * 2 * 2 * 16 * 4);
+  EXPECT_EQ(info.kv_bytes_per_token * kDefaultBlockTokens, engine->stats().pools[0].block_bytes);
   EXPECT_GT(info.weight_bytes, 0u);
   EXPECT_FALSE(info.isa.empty());
   EXPECT_EQ(engine->chat_template(), nullptr);
