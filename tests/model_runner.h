@@ -23,7 +23,7 @@ struct RunnerOptions {
   std::string isa;  // "" = the best
   int threads = 0;  // 0 = all usable CPUs
   Arithmetic arithmetic = Arithmetic::kInt8Activations;
-  ActivationTerms terms = {};
+  ActivationPrecision precision = {};
   KvType kv_type = KvType::kF16;
   int block_tokens = kDefaultBlockTokens;
   int kv_tokens = 2048;  // that the store holds, for each layer group
@@ -61,7 +61,7 @@ class ModelRunner {
     runner->model_ = TRY(Model::load(file, {.kernels = kernels,
                                             .pool = &runner->pool_,
                                             .arithmetic = options.arithmetic,
-                                            .terms = options.terms,
+                                            .precision = options.precision,
                                             .step_tokens_max = options.step_tokens_max,
                                             .step_logits_max = options.step_logits_max}));
     TRY(runner->reset());

@@ -26,6 +26,8 @@ struct GroupSums {
 };
 
 // Activations [row, in], each group of 32 inputs with one scale: x ≈ scale * code, code in [-127, 127].
+// With two terms, x is the sum of both: the second stands for what the first lost. Row r's second term lies
+// at row `rows + r` of every array; a group without one has scale 0 there, and costs next to nothing.
 // A view of the model's scratch memory. Every array is 64-byte aligned.
 struct QuantizedRows {
   int rows = 0;
@@ -33,6 +35,7 @@ struct QuantizedRows {
   int8_t* codes = nullptr;    // [row, in]
   float* scales = nullptr;    // [row, in / 32]
   GroupSums* sums = nullptr;  // [row, in / 32]
+  int terms = 1;              // 1 or 2
 };
 
 // Float activations [row, stride] of which `in` count.

@@ -86,6 +86,12 @@ struct GroupRows {
     }
     return rows;
   }
+  // Whether any of the rows has a scale `offset` groups further on.
+  KERNEL_INLINE bool any_scale(const GroupRows& rows, size_t offset) {
+    bool any = false;
+    for (int r = 0; r < kRows; ++r) any |= rows.scales[r][offset] != 0.0f;
+    return any;
+  }
   void advance() {
     for (int r = 0; r < kRows; ++r) {
       codes[r] += kGroup;
@@ -103,14 +109,29 @@ struct GroupProduct {
   using Scales = GroupScales<W>;
   using Rows = GroupRows<kRows>;
 
+  // The first term of every row, and the second where there is one. A row whose second term is zero in this
+  // group gets it added as well when a neighbour has one: that changes no bit.
   template <class Codes>
-  KERNEL_INLINE void add(Codes codes, const Scales& s, I32 zero, const Rows& x, F32* acc) {
+  KERNEL_INLINE void add_terms(Codes codes, const Scales& s, I32 zero, const QuantizedRows& x,
+                               const Rows& rows, F32* acc) {
+    const size_t second = x.terms == 2 ? static_cast<size_t>(x.rows) * static_cast<size_t>(x.in / kGroup) : 0;
+#pragma GCC unroll 1
+    for (size_t term = 0;; term = second) {
+      add(codes, s, zero, rows, term, acc);
+      if (term == second || !Rows::any_scale(rows, second)) return;
+    }
+  }
+
+ private:
+  // `term`: how many groups further on the rows' term lies.
+  template <class Codes>
+  KERNEL_INLINE void add(Codes codes, const Scales& s, I32 zero, const Rows& x, size_t term, F32* acc) {
     I32 total[kRows];
-    dots(codes, s, x, total);
+    dots(codes, s, x, term, total);
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
-      const F32 a = W::set1(*x.scales[r]);
+      const F32 a = W::set1(x.scales[r][term]);
       if constexpr (shape.halves) {
-        const I32 sums = W::broadcast4(x.sums[r]);
+        const I32 sums = W::broadcast4(x.sums[r] + term);
         if constexpr (shape.has_min) {
           const F32 dot = W::to_f32(total[r]);
           const F32 min = W::to_f32(W::pair_dot(s.min_pairs, sums));
@@ -122,17 +143,16 @@ struct GroupProduct {
         }
       } else if constexpr (shape.has_min) {
         acc[r] = W::fma(W::to_f32(total[r]), W::mul(s.scale, a), acc[r]);
-        acc[r] = W::fma(s.min, W::set1(x.sums[r]->scaled), acc[r]);
+        acc[r] = W::fma(s.min, W::set1(x.sums[r][term].scaled), acc[r]);
       } else {
-        const I32 excess = W::pair_dot(zero, W::broadcast4(x.sums[r]));
+        const I32 excess = W::pair_dot(zero, W::broadcast4(x.sums[r] + term));
         acc[r] = W::fma(W::to_f32(W::sub_i32(total[r], excess)), W::mul(s.scale, a), acc[r]);
       }
     });
   }
 
- private:
   template <class Codes>
-  KERNEL_INLINE void dots(Codes codes, const Scales& s, const Rows& x, I32* total) {
+  KERNEL_INLINE void dots(Codes codes, const Scales& s, const Rows& x, size_t term, I32* total) {
     unrolled<shape.runs()>([&](auto run) __attribute__((always_inline)) {
       constexpr int kPlane = run * shape.steps / DotShape::kQuads;
       constexpr int kFirstQuad = run * shape.steps % DotShape::kQuads;
@@ -140,7 +160,7 @@ struct GroupProduct {
       unrolled<shape.steps>([&](auto step) __attribute__((always_inline)) {
         const auto c = Codes::template load<kPlane, kFirstQuad + step>(codes);
         unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
-          const auto a = W::broadcast4(x.codes[r] + 4 * (kFirstQuad + step));
+          const auto a = W::broadcast4(x.codes[r] + term * kGroup + 4 * (kFirstQuad + step));
           if constexpr (step == 0) {
             dot[r] = W::dot_start(c, a);
           } else {
@@ -218,8 +238,8 @@ struct TileProduct {
     auto rows = GroupRows<kRows>::at(x, row, chunk.begin);
     const std::byte* group = chunk.data;
     for (int g = 0; g < chunk.count; ++g, group += kGroupBytes, rows.advance()) {
-      GroupProduct<W, shape, kRows>::add(UnpackedCodes<W>{group}, load_scales(group + kCodeBytes), zero, rows,
-                                         acc);
+      GroupProduct<W, shape, kRows>::add_terms(UnpackedCodes<W>{group}, load_scales(group + kCodeBytes), zero,
+                                               x, rows, acc);
     }
     unrolled<kRows>([&](auto r)
                         __attribute__((always_inline)) { PanelOutputs<W>::store(out, row + r, acc[r]); });
@@ -247,33 +267,47 @@ class IntProduct {
  public:
   static void run(const PackedMatrix& w, const QuantizedRows& x, int panel_begin, int panel_end,
                   ProductRows y, std::byte* scratch) {
-    for (int panel = panel_begin; panel < panel_end; ++panel) {
-      const std::byte* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
-      const auto out = PanelOutputs<W>::of(w, panel, y);
-      switch (x.rows) {
-        case 1:
-          stream<1>(data, x, out);
-          break;
-        case 2:
-          stream<2>(data, x, out);
-          break;
-        case 3:
-          stream<3>(data, x, out);
-          break;
-        case 4:
-          stream<4>(data, x, out);
-          break;
-        default:
-          multiply_chunks(data, x, out, scratch);
+    if (x.rows > kStreamedRowsMax) {
+      const int block = row_block(x.rows, static_cast<size_t>(x.in), W::kIntRows);
+      for (int row = 0; row < x.rows; row += block) {
+        const Rows rows{row, x.rows - row < block ? x.rows : row + block};
+        for (int panel = panel_begin; panel < panel_end; ++panel)
+          multiply_chunks(panel_data(w, panel), x, rows, PanelOutputs<W>::of(w, panel, y), scratch);
       }
+      return;
     }
+    for (int panel = panel_begin; panel < panel_end; ++panel)
+      stream_panel(panel_data(w, panel), x, PanelOutputs<W>::of(w, panel, y));
   }
 
  private:
   using F32 = typename W::F32;
   static constexpr PackedLayout kLayout = packed_layout(type);
   static constexpr DotShape kShape = dot_shape<W>(type);
+  static constexpr int kStreamedRowsMax = 4;
+
+  struct Rows {
+    int begin;
+    int end;
+  };
+
   KERNEL_INLINE typename W::I32 zero_pairs() { return W::set1_i32(kLayout.zero * 0x10001); }
+  KERNEL_INLINE const std::byte* panel_data(const PackedMatrix& w, int panel) {
+    return w.data + static_cast<size_t>(panel) * w.panel_bytes;
+  }
+
+  static void stream_panel(const std::byte* data, const QuantizedRows& x, const PanelOutputs<W>& out) {
+    switch (x.rows) {
+      case 1:
+        return stream<1>(data, x, out);
+      case 2:
+        return stream<2>(data, x, out);
+      case 3:
+        return stream<3>(data, x, out);
+      default:
+        return stream<kStreamedRowsMax>(data, x, out);
+    }
+  }
 
   // All inputs of the panel times kRows rows.
   template <int kRows>
@@ -287,8 +321,8 @@ class IntProduct {
       for (int g = 0; g < kLayout.block_groups; ++g, rows.advance()) {
         const std::byte* group = block + kLayout.header_bytes + g * kLayout.group_bytes;
         prefetch<kLayout.group_bytes>(group);
-        GroupProduct<W, kShape, kRows>::add(PackedCodes<W, type>{group}, load_scales<W, type>(block, g),
-                                            zero_pairs(), rows, acc);
+        GroupProduct<W, kShape, kRows>::add_terms(PackedCodes<W, type>{group}, load_scales<W, type>(block, g),
+                                                  zero_pairs(), x, rows, acc);
       }
     }
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) { PanelOutputs<W>::store(out, r, acc[r]); });
@@ -301,28 +335,28 @@ class IntProduct {
         [&](auto line) __attribute__((always_inline)) { W::prefetch(from + kPrefetchBytes + 64 * line); });
   }
 
-  static void multiply_chunks(const std::byte* data, const QuantizedRows& x, const PanelOutputs<W>& out,
-                              std::byte* scratch) {
+  static void multiply_chunks(const std::byte* data, const QuantizedRows& x, Rows rows,
+                              const PanelOutputs<W>& out, std::byte* scratch) {
     const int groups = x.in / kGroup;
     for (int begin = 0; begin < groups; begin += kChunkGroups) {
       const int count = groups - begin < kChunkGroups ? groups - begin : kChunkGroups;
       unpack(data, begin, count, scratch);
       const Chunk chunk{scratch, begin, count};
-      int row = multiply_tiles<W::kIntRows>(chunk, x, 0, out);
-      if constexpr (W::kIntRows > 4) row = multiply_tiles<4>(chunk, x, row, out);
-      row = multiply_tiles<2>(chunk, x, row, out);
-      multiply_tiles<1>(chunk, x, row, out);
+      Rows left = multiply_tiles<W::kIntRows>(chunk, x, rows, out);
+      if constexpr (W::kIntRows > 4) left = multiply_tiles<4>(chunk, x, left, out);
+      left = multiply_tiles<2>(chunk, x, left, out);
+      multiply_tiles<1>(chunk, x, left, out);
     }
   }
 
-  // Rows from `row` on as long as kRows are left; returns the first row that is not done. A single last row
-  // would make poor use of the registers: four rows are rather 2 + 2 than 3 + 1.
+  // kRows at a time as long as there are so many; returns the rows that are left. A single last row would
+  // make poor use of the registers: four rows are rather 2 + 2 than 3 + 1.
   template <int kRows>
-  KERNEL_INLINE int multiply_tiles(const Chunk& chunk, const QuantizedRows& x, int row,
-                                   const PanelOutputs<W>& out) {
-    for (; row + kRows <= x.rows && (kRows != 3 || x.rows - row != 4); row += kRows)
-      TileProduct<W, kShape, kRows>::multiply(chunk, zero_pairs(), x, row, out);
-    return row;
+  KERNEL_INLINE Rows multiply_tiles(const Chunk& chunk, const QuantizedRows& x, Rows rows,
+                                    const PanelOutputs<W>& out) {
+    for (; rows.begin + kRows <= rows.end && (kRows != 3 || rows.end - rows.begin != 4); rows.begin += kRows)
+      TileProduct<W, kShape, kRows>::multiply(chunk, zero_pairs(), x, rows.begin, out);
+    return rows;
   }
 
   static void unpack(const std::byte* data, int begin, int count, std::byte* scratch) {

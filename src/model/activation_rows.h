@@ -2,19 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "kernels/kernel_table.h"
 
 namespace quire {
 
-// How a product sees its input rows. Two int8 terms: the part of a row that the first term lost is quantised
-// again, and the products of both are added: some 15 bits for a second row's arithmetic, but no second
-// reading of the weights.
-enum class ActivationForm : uint8_t { kFloat, kInt8, kInt8Twice };
+// How a product sees its input rows; the last two are ActivationTerms::kOutliers and kTwo.
+enum class ActivationForm : uint8_t { kFloat, kInt8, kInt8Outliers, kInt8Twice };
 
-// A view of `rows` rows in step buffers: one thread's own, or the step's. codes holds 2 * rows rows: row r is
-// the first term of row r, row rows + r its second.
+// A view of `rows` rows in step buffers: one thread's own, or the step's. codes has room for second terms.
 struct ActivationRows {
   FloatRows floats;
   QuantizedRows codes;

@@ -67,6 +67,27 @@ TEST(QuantizeActivation, ASecondTermKeepsWhatTheFirstLost) {
   }
 }
 
+TEST(QuantizeActivation, OnlyOutlierGroupsGetASecondTerm) {
+  constexpr int kIn = 8 * kGroup;
+  Rows rows(2, kIn);
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> scratch(kIn);
+  for (int i = 0; i < kIn; ++i) {
+    rows.at(0, i) = normal(random);
+    rows.at(1, i) = normal(random) * (i == 3 * kGroup + 9 ? 50.0f : 1.0f);
+  }
+  for (int row = 0; row < 2; ++row) {
+    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kInt8Outliers,
+                        scratch.data());
+  }
+  const float* second = rows.view.codes.scales + 2 * (kIn / kGroup);
+  for (int group = 0; group < kIn / kGroup; ++group) {
+    EXPECT_EQ(second[group], 0.0f) << "a row without outliers, group " << group;
+    EXPECT_EQ(second[kIn / kGroup + group] != 0.0f, group == 3) << group;
+  }
+}
+
 TEST(QuantizeActivation, FloatRowsStayAsTheyAre) {
   Rows rows(1, 32);
   std::vector<float> scratch(32);

@@ -26,26 +26,31 @@ enum class Arithmetic : uint8_t {
 using ModelProbe =
     std::function<void(std::string_view name, int layer, int row, std::span<const float> values)>;
 
-// How many int8 terms stand for a row of activations, by the product that reads it: with 2, what the first
-// term lost is quantised again and multiplied too (some 15 bits instead of 7). The weights are still read
-// once, so in decode, which waits for memory, a second term costs little; in prefill it doubles that
-// product's time.
-struct ActivationTerms {
-  int query_key = 1;
-  int value = 1;
-  int attention_output = 1;
-  int gate_up = 1;
-  int down = 1;
-  int head = 2;
+// How int8 stands for a row of activations. A second term is what the first lost, quantised again: some 15
+// bits instead of 7. Most of that loss is in the few groups of 32 that hold an outlier.
+enum class ActivationTerms : uint8_t {
+  kOne,
+  kOutliers,  // a second term for groups that lose more than twice the row's mean
+  kTwo,       // for all groups
+};
+
+// By the products that read them: what a second term costs differs. The weights are read once in any case, so
+// in decode, which waits for memory, it costs little; in prefill kTwo doubles the time of its products.
+struct ActivationPrecision {
+  ActivationTerms attention_input = ActivationTerms::kOutliers;  // of query, key and value
+  ActivationTerms attention_output = ActivationTerms::kOutliers;
+  ActivationTerms ffn_input = ActivationTerms::kOutliers;   // of gate and up
+  ActivationTerms ffn_output = ActivationTerms::kOutliers;  // of down
+  ActivationTerms head = ActivationTerms::kTwo;
 };
 
 struct ModelOptions {
   const KernelTable* kernels = nullptr;
   ThreadPool* pool = nullptr;  // outlives the model
   Arithmetic arithmetic = Arithmetic::kInt8Activations;
-  ActivationTerms terms = {};  // 1 or 2 each; of kInt8Activations
-  int step_tokens_max = 512;   // most rows of one step
-  int step_logits_max = 512;   // most logit rows of one step
+  ActivationPrecision precision = {};  // of kInt8Activations
+  int step_tokens_max = 512;           // most rows of one step
+  int step_logits_max = 512;           // most logit rows of one step
 };
 
 // Owned by the engine; forward() by one thread at a time. Same tokens and positions give the same bits,

@@ -21,35 +21,6 @@ int outputs_in(const PackedMatrix& matrix, PanelRange range) {
   return std::min(matrix.out, range.end * kPanelRows) - range.begin * kPanelRows;
 }
 
-// The panels of `range` as a matrix of their own.
-PackedMatrix part_of(const PackedMatrix& matrix, PanelRange range) {
-  PackedMatrix part = matrix;
-  part.out = outputs_in(matrix, range);
-  part.data = matrix.data + static_cast<size_t>(range.begin) * matrix.panel_bytes;
-  return part;
-}
-
-// Both terms go through the kernel as rows of one product, so the weights are read once.
-void multiply_two_terms(const KernelTable& kernels, const Product& product, const ActivationRows& x,
-                        PanelRange range, const ProductShare& share) {
-  const PackedMatrix& matrix = product.projection->matrix;
-  QuantizedRows terms = x.codes;
-  terms.rows = 2 * x.floats.rows;
-  int step = panel_tile(terms.rows);
-  for (int panel = range.begin; panel < range.end; panel += step) {
-    PanelRange tile{panel, std::min(range.end, panel + step)};
-    PackedMatrix part = part_of(matrix, tile);
-    auto stride = static_cast<size_t>(round_up(part.out, kPanelRows));
-    kernels.matmul(part, terms, 0, part.panels(), {share.term_scratch, stride}, share.kernel_scratch);
-    for (int row = 0; row < x.floats.rows; ++row) {
-      const float* first = share.term_scratch + static_cast<size_t>(row) * stride;
-      const float* second = share.term_scratch + static_cast<size_t>(x.floats.rows + row) * stride;
-      float* y = product.y.values + static_cast<size_t>(row) * product.y.stride + panel * kPanelRows;
-      for (int i = 0; i < part.out; ++i) y[i] = first[i] + second[i];
-    }
-  }
-}
-
 }  // namespace
 
 PanelRange panel_share(std::span<const Product> products, int index, const ProductShare& share) {
@@ -75,27 +46,18 @@ int panel_tile(int rows) {
   return std::max(kTilePanelsMin, kTileFloats / (kPanelRows * std::max(rows, 1)));
 }
 
-size_t term_scratch_floats(int rows_max) {
-  return std::max<size_t>(kTileFloats, size_t{2} * rows_max * kTilePanelsMin * kPanelRows);
-}
-
 void multiply(const KernelTable& kernels, const Product& product, const ActivationRows& x, PanelRange range,
               const ProductShare& share) {
   if (range.begin >= range.end) return;
   const PackedMatrix& matrix = product.projection->matrix;
-  switch (product.form) {
-    case ActivationForm::kFloat:
-      CHECK(matrix.in == x.floats.in);
-      kernels.matmul_float(matrix, x.floats, range.begin, range.end, product.y, share.kernel_scratch);
-      break;
-    case ActivationForm::kInt8:
-      CHECK(matrix.in == x.codes.in);
-      kernels.matmul(matrix, x.codes, range.begin, range.end, product.y, share.kernel_scratch);
-      break;
-    case ActivationForm::kInt8Twice:
-      CHECK(matrix.in == x.codes.in);
-      multiply_two_terms(kernels, product, x, range, share);
-      break;
+  if (product.form == ActivationForm::kFloat) {
+    CHECK(matrix.in == x.floats.in);
+    kernels.matmul_float(matrix, x.floats, range.begin, range.end, product.y, share.kernel_scratch);
+  } else {
+    CHECK(matrix.in == x.codes.in);
+    QuantizedRows rows = x.codes;
+    rows.terms = product.form == ActivationForm::kInt8 ? 1 : 2;
+    kernels.matmul(matrix, rows, range.begin, range.end, product.y, share.kernel_scratch);
   }
   if (product.projection->bias == nullptr) return;
   int output = range.begin * kPanelRows;

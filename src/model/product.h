@@ -22,7 +22,6 @@ struct ProductShare {
   int thread = 0;
   int threads = 1;
   std::byte* kernel_scratch = nullptr;  // matmul_scratch_bytes() of the widest input
-  float* term_scratch = nullptr;        // term_scratch_floats() of the most rows
 };
 
 struct PanelRange {
@@ -36,7 +35,6 @@ struct PanelRange {
 
 // Panels that are computed in one go, so that what the next operation reads is still in the L2 cache.
 [[nodiscard]] int panel_tile(int rows);
-[[nodiscard]] size_t term_scratch_floats(int rows_max);
 
 // The product's panels in `range`. A row's bits depend on the row alone.
 void multiply(const KernelTable& kernels, const Product& product, const ActivationRows& x, PanelRange range,

@@ -49,7 +49,6 @@ struct RowBuffers {
 struct ThreadBuffers {
   RowBuffers rows;                      // kPrivateRowsMax rows
   std::byte* kernel_scratch = nullptr;  // matmul_scratch_bytes(in_max)
-  float* term_scratch = nullptr;        // term_scratch_floats(rows_max)
   float* row_scratch = nullptr;         // [in_max]
 };
 

@@ -10,27 +10,35 @@
 namespace quire {
 namespace {
 
-ActivationForm form_of(const Projection& projection, const ModelOptions& options, int terms) {
+ActivationForm form_of(const Projection& projection, const ModelOptions& options, ActivationTerms terms) {
   if (!has_codes(projection.matrix.type) || options.arithmetic == Arithmetic::kFloat32) {
     return ActivationForm::kFloat;
   }
-  return terms >= 2 ? ActivationForm::kInt8Twice : ActivationForm::kInt8;
+  switch (terms) {
+    case ActivationTerms::kOne:
+      return ActivationForm::kInt8;
+    case ActivationTerms::kOutliers:
+      return ActivationForm::kInt8Outliers;
+    case ActivationTerms::kTwo:
+      return ActivationForm::kInt8Twice;
+  }
+  UNREACHABLE();
 }
 
 std::vector<LayerForms> layer_forms(const ModelSpec& spec, const Weights& weights,
                                     const ModelOptions& options) {
-  const ActivationTerms& terms = options.terms;
+  const ActivationPrecision& precision = options.precision;
   std::vector<LayerForms> forms;
   for (size_t index = 0; index < spec.layers.size(); ++index) {
     const LayerWeights& layer = weights.layer(static_cast<int>(index));
     forms.push_back({
-        .query = form_of(layer.query, options, terms.query_key),
-        .key = form_of(layer.key, options, terms.query_key),
-        .value = form_of(layer.value, options, terms.value),
-        .attention_output = form_of(layer.attention_output, options, terms.attention_output),
-        .gate = form_of(layer.gate, options, terms.gate_up),
-        .up = form_of(layer.up, options, terms.gate_up),
-        .down = form_of(layer.down, options, terms.down),
+        .query = form_of(layer.query, options, precision.attention_input),
+        .key = form_of(layer.key, options, precision.attention_input),
+        .value = form_of(layer.value, options, precision.attention_input),
+        .attention_output = form_of(layer.attention_output, options, precision.attention_output),
+        .gate = form_of(layer.gate, options, precision.ffn_input),
+        .up = form_of(layer.up, options, precision.ffn_input),
+        .down = form_of(layer.down, options, precision.ffn_output),
     });
   }
   return forms;
@@ -73,7 +81,8 @@ Result<std::unique_ptr<Transformer>> Transformer::create(const ModelSpec& spec, 
     .spec = spec, .weights = weights, .kernels = *options.kernels, .pool = *options.pool,
     .rope = std::move(rope), .buffers = TRY(StepBuffers::create(shape))
     , .forms = layer_forms(spec, weights, options),
-        .head_form = form_of(weights.head(), options, options.terms.head), .kinds = {}, .kind_of_layer = {}
+        .head_form = form_of(weights.head(), options, options.precision.head), .kinds = {},
+        .kind_of_layer = {}
   };
   sort_attention_kinds(parts);
   return std::unique_ptr<Transformer>(new Transformer(std::move(parts)));

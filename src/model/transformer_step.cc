@@ -277,10 +277,7 @@ ActivationRows StepMember::normed_rows() const {
 }
 
 ProductShare StepMember::product_share() const {
-  return {.thread = thread_,
-          .threads = parts_.pool.size(),
-          .kernel_scratch = own_.kernel_scratch,
-          .term_scratch = own_.term_scratch};
+  return {.thread = thread_, .threads = parts_.pool.size(), .kernel_scratch = own_.kernel_scratch};
 }
 
 void StepMember::multiply_shared(std::span<const Product> products, const ActivationRows& x) {

@@ -90,7 +90,7 @@ struct TinyCase {
   std::string name;
   TinyModel model;
   Arithmetic arithmetic = Arithmetic::kInt8Activations;
-  ActivationTerms terms = {};
+  ActivationPrecision precision = {};
   KvType kv_type = KvType::kF16;
 };
 
@@ -100,12 +100,12 @@ void PrintTo(const TinyCase& tiny, std::ostream* out) {
 
 std::vector<TinyCase> tiny_cases() {
   using enum TensorType;
-  ActivationTerms twice{
-      .query_key = 2, .value = 2, .attention_output = 2, .gate_up = 2, .down = 2, .head = 2};
-  ActivationTerms once{.head = 1};
+  auto all = [](ActivationTerms terms) { return ActivationPrecision{terms, terms, terms, terms, terms}; };
+  ActivationPrecision twice = all(ActivationTerms::kTwo);
+  ActivationPrecision once = all(ActivationTerms::kOne);
   std::vector<TinyCase> cases = {
       {.name = "gqa1", .model = {.heads = 3, .kv_heads = 3, .type = kQ4_0, .other_type = kQ8_0}},
-      {.name = "gqa3", .model = {.heads = 3, .kv_heads = 1, .type = kQ4_1}, .terms = once},
+      {.name = "gqa3", .model = {.heads = 3, .kv_heads = 1, .type = kQ4_1}, .precision = once},
       {.name = "gqa7_bias",
        .model = {.architecture = "qwen2", .heads = 14, .kv_heads = 2, .head_dim = 16, .type = kQ5_0},
        .kv_type = KvType::kF32},
@@ -114,7 +114,7 @@ std::vector<TinyCase> tiny_cases() {
            {.architecture = "gemma3", .layers = 7, .heads = 4, .kv_heads = 1, .window = 40, .type = kQ5_1}},
       {.name = "twice",
        .model = {.heads = 4, .kv_heads = 2, .type = kQ4_1, .other_type = kQ5_0},
-       .terms = twice},
+       .precision = twice},
       {.name = "k_quants",
        .model = {.layers = 1,
                  .width = 256,
@@ -165,7 +165,7 @@ class TinySameness : public testing::TestWithParam<TinyCase> {
 
   std::unique_ptr<ModelRunner> open(RunnerOptions options) {
     options.arithmetic = GetParam().arithmetic;
-    options.terms = GetParam().terms;
+    options.precision = GetParam().precision;
     options.kv_type = GetParam().kv_type;
     options.step_tokens_max = options.step_logits_max = 320;
     options.kv_tokens = 1024;
