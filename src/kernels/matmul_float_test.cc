@@ -56,7 +56,8 @@ void check_product(const KernelTable& kernels, const TestMatrix& matrix, int row
 }
 
 TEST(MatmulFloat, IsTheDefinedChain) {
-  const Shape shapes[] = {{1, 1, 1}, {15, 33, 2}, {16, 256, 3}, {17, 257, 5}, {33, 600, 13}, {50, 31, 17}};
+  const Shape shapes[] = {{1, 1, 1},     {15, 33, 2},  {16, 256, 3},  {17, 257, 5},
+                          {33, 600, 13}, {50, 31, 17}, {17, 2111, 41}};
   for (const TensorTypeInfo& info : tensor_types()) {
     for (const Shape& shape : shapes) {
       const TestMatrix matrix = make_test_matrix(info.type, shape.out, in_of(info.type, shape.in), 23);

@@ -115,7 +115,7 @@ TEST(Matmul, NeverSaturates) {
 TEST(Matmul, RowsDoNotDependOnTheirNumber) {
   for (TensorType type : code_types()) {
     const int in = 3 * 256;
-    const TestMatrix matrix = make_test_matrix(type, 37, in, 11);
+    const TestMatrix matrix = make_test_matrix(type, 16, in, 11);
     const TestPanels panels(matrix);
     TestRows all(64, in);
     all.fill_random(5);
@@ -128,6 +128,28 @@ TEST(Matmul, RowsDoNotDependOnTheirNumber) {
         const auto begin = expected.begin() + static_cast<ptrdiff_t>(first) * matrix.out;
         SCOPED_TRACE(fmt::format("{} rows {}", tensor_type_info(type).name, rows));
         expect_same_bits({begin, begin + static_cast<ptrdiff_t>(got.size())}, got, kernels->name);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// So many long rows that they are multiplied block by block.
+TEST(Matmul, RowsDoNotDependOnTheirBlock) {
+  const int in = 8192;
+  const int rows = 41;
+  for (TensorType type : {TensorType::kQ4_1, TensorType::kQ6_K}) {
+    const TestMatrix matrix = make_test_matrix(type, 16, in, 19);
+    const TestPanels panels(matrix);
+    TestRows all(rows, in);
+    all.fill_random(6);
+    for (const KernelTable* kernels : all_tested_kernels()) {
+      const auto expected = multiply(*kernels, panels.view(), all.view());
+      for (int row : {0, 20, 21, 23, 24, 31, 32, 40}) {
+        const auto got = multiply(*kernels, panels.view(), TestRows(all.view(), row, 1).view());
+        const auto begin = expected.begin() + static_cast<ptrdiff_t>(row) * matrix.out;
+        SCOPED_TRACE(fmt::format("{} row {}", tensor_type_info(type).name, row));
+        expect_same_bits({begin, begin + matrix.out}, got, kernels->name);
         if (HasFatalFailure()) return;
       }
     }
