@@ -22,7 +22,7 @@ class Quire:
     def __init__(self, binary):
         self.binary = str(binary)
 
-    def run(self, *arguments, stdin=None, timeout=120, env=None):
+    def run(self, *arguments, stdin=None, timeout=600, env=None):
         return subprocess.run([self.binary, *map(str, arguments)], input=stdin, capture_output=True, text=True,
                               timeout=timeout, env={**os.environ, **(env or {})},
                               stdin=subprocess.DEVNULL if stdin is None else None)

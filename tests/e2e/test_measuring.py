@@ -62,7 +62,7 @@ def test_exact_perplexity_equals_the_oracle(quire, smollm2):
 def test_exact_perplexity_with_bos_equals_the_oracle(quire, gemma3):
     golden = json.loads(shared_path("goldens/gemma-3-270m/ppl.json").read_text())
     told = quire.json("perplexity", gemma3, shared_path("text/wikitext-2/wiki.test.raw"), "--exact",
-                      "--max-tokens", "512", timeout=300)
+                      "--max-tokens", "512")
     check_windows(told, golden, 1)
     assert told["first_token_replaced_by_bos"]
 
