@@ -61,7 +61,7 @@ class LatencyBench {
 
   Result<LatencyReport> run() {
     MonotonicClock clock;
-    ReadBandwidth bandwidth(engine_.model().threads);
+    std::unique_ptr<ReadBandwidth> bandwidth = TRY(ReadBandwidth::make(engine_.model().threads));
     LatencyReport report;
     report.weight_bytes = engine_.model().decode_weight_bytes;
     report.cached_tokens = arguments_.depth;
@@ -69,7 +69,7 @@ class LatencyBench {
     TRY(measure({.prompt_tokens = std::min(arguments_.prompt_tokens, 32), .answer_tokens = 4}));  // warms up
     Progress progress("rounds", arguments_.repeat, progress_style(), clock);
     for (int round = 0; round < arguments_.repeat; ++round) {
-      report.bandwidth.values.push_back(bandwidth.measure());
+      report.bandwidth.values.push_back(bandwidth->measure());
       if (arguments_.prompt_tokens > 0) {
         Answer prefill = TRY(measure({.prompt_tokens = arguments_.prompt_tokens, .answer_tokens = 1}));
         report.prefill.values.push_back(prefill.summary.timings.prefill_tokens_per_s);

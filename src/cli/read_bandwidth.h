@@ -5,22 +5,33 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
 
 namespace quire {
 
 // A buffer larger than the caches, and the kernel that reads it with all threads. Made by the command's
-// thread, which is member 0 of the pool. Cost: the buffer (256 MB, or four times the largest cache).
+// thread, which is member 0 of the pool. Cost: the buffer (256 MB, or twice the largest cache).
 class ReadBandwidth {
  public:
-  explicit ReadBandwidth(int threads);
+  // Error: kResourceExhausted without memory for the buffer.
+  static Result<std::unique_ptr<ReadBandwidth>> make(int threads);
 
-  // Bytes per second of one pass.
+  // Bytes per second of the best of three passes: a ceiling, so disturbances do not count.
   [[nodiscard]] double measure();
 
  private:
-  size_t words_;
-  std::unique_ptr<uint64_t[]> buffer_;
+  struct Unmap {
+    size_t bytes = 0;
+    void operator()(uint64_t* words) const;
+  };
+  using Buffer = std::unique_ptr<uint64_t[], Unmap>;
+
+  ReadBandwidth(Buffer buffer, int threads);
+  double pass();
+
+  Buffer buffer_;
+  const size_t words_;
   ThreadPool pool_;
 };
 
