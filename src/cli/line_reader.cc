@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cwchar>
+#include <utility>
 
 #include "cli/output.h"
 
@@ -52,6 +53,7 @@ char* LineReader::prompt_of(EditLine* editor) {
 }
 
 int LineReader::next_byte() {
+  if (kept_byte_) return *std::exchange(kept_byte_, std::nullopt);
   pollfd waits[] = {{STDIN_FILENO, POLLIN, 0}, {interrupts_.prompt_fd(), POLLIN, 0}};
   while (true) {
     if (poll(waits, 2, -1) < 0) {
@@ -73,7 +75,7 @@ int LineReader::read_character(EditLine* editor, wchar_t* character) {
   LineReader* self = nullptr;
   el_get(editor, EL_CLIENTDATA, &self);
   std::mbstate_t state = {};
-  while (true) {
+  for (int taken = 0;; ++taken) {
     int byte = self->next_byte();
     if (byte == kEnd) return 0;
     if (byte == kInterrupt) {
@@ -85,8 +87,9 @@ int LineReader::read_character(EditLine* editor, wchar_t* character) {
     size_t used = std::mbrtowc(character, &text, 1, &state);
     if (used == static_cast<size_t>(-2)) continue;
     if (used == static_cast<size_t>(-1)) {
+      // The byte that broke a character may well begin the next: a line end must not be lost.
+      if (taken > 0) self->kept_byte_ = byte;
       *character = L'\uFFFD';
-      return 1;
     }
     return 1;
   }
@@ -108,6 +111,8 @@ LineInput LineReader::read_line(const char* prompt) {
   prompt_ = prompt;
   interrupted_ = false;
   Interrupts::PromptGuard guard(interrupts_);
+  // Before the prompt appears: what is typed at once must not meet the terminal's own line editing.
+  el_set(editor_.get(), EL_PREP_TERM, 1);
   int count = 0;
   const char* text = el_gets(editor_.get(), &count);
   if (interrupted_) {

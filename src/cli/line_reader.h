@@ -47,6 +47,7 @@ class LineReader {
   ForegroundGroup foreground_;
   std::unique_ptr<History, HistoryEnd> history_;
   std::unique_ptr<EditLine, EditorEnd> editor_;
+  std::optional<int> kept_byte_;  // read, but not yet part of a character
   const char* prompt_ = "";
   bool interrupted_ = false;
 };

@@ -25,7 +25,10 @@ class Terminal:
         os.close(self.master)
 
     def send(self, text):
-        os.write(self.master, text.encode())
+        self.send_bytes(text.encode())
+
+    def send_bytes(self, content):
+        os.write(self.master, content)
 
     def enter(self, line):
         self.send(line + "\r")

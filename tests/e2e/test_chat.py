@@ -90,6 +90,12 @@ def test_lines_can_be_edited_and_recalled(chat):
     assert "unknown command /grü;" in ask(terminal, "")
 
 
+def test_broken_characters_do_not_swallow_the_line_end(chat):
+    terminal = chat()
+    terminal.send_bytes(b"/x\xc3\r")
+    assert "unknown command /x\ufffd;" in terminal.until(PROMPT)
+
+
 def test_lines_go_on_after_a_backslash(chat):
     terminal = chat("--max-tokens", "4")
     terminal.enter("First, \\")
