@@ -14,7 +14,7 @@ namespace quire {
 //
 // The row-wise phases (norm, quantisation, residual) are shared by rows; in a private step (see
 // kPrivateRowsMax) every member does all rows in its own buffers instead, and meets nobody.
-// Cost: 5 barriers a layer in a private step, 1 more when attention partials are merged; 9 otherwise.
+// Cost: 6 barriers a layer in a private step, 10 otherwise; 1 more when attention partials are merged.
 class StepMember {
  public:
   StepMember(const TransformerParts& parts, const Step& step, int thread);
