@@ -115,11 +115,14 @@ struct GroupProduct {
   KERNEL_INLINE void add_terms(Codes codes, const Scales& s, I32 zero, const QuantizedRows& x,
                                const Rows& rows, F32* acc) {
     const size_t second = x.terms == 2 ? static_cast<size_t>(x.rows) * static_cast<size_t>(x.in / kGroup) : 0;
+    size_t term = 0;
+    bool last = false;
 #pragma GCC unroll 1
-    for (size_t term = 0;; term = second) {
+    do {
       add(codes, s, zero, rows, term, acc);
-      if (term == second || !Rows::any_scale(rows, second)) return;
-    }
+      last = term == second || !Rows::any_scale(rows, second);
+      term = second;
+    } while (!last);
   }
 
  private:
