@@ -19,6 +19,21 @@ OpenBlock::~OpenBlock() {
   if (pool_ != nullptr) pool_->drop_open(id_);
 }
 
+KeptBlock::KeptBlock(KeptBlock&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)), id_(std::exchange(other.id_, kNoBlock)) {}
+
+KeptBlock& KeptBlock::operator=(KeptBlock&& other) noexcept {
+  if (this == &other) return *this;
+  if (pool_ != nullptr) pool_->drop_keep(id_);
+  pool_ = std::exchange(other.pool_, nullptr);
+  id_ = std::exchange(other.id_, kNoBlock);
+  return *this;
+}
+
+KeptBlock::~KeptBlock() {
+  if (pool_ != nullptr) pool_->drop_keep(id_);
+}
+
 SealedBlock::SealedBlock(const SealedBlock& other) : pool_(other.pool_), id_(other.id_) {
   if (pool_ != nullptr) pool_->add_pin(id_);
 }
@@ -56,8 +71,27 @@ std::optional<OpenBlock> BlockPool::lease() {
   --free_count_;
   leased = Block{};
   leased.state = BlockState::kOpen;
+  leased.pins = 1;
   ++open_count_;
   return OpenBlock(this, id);
+}
+
+OpenBlock BlockPool::share(const OpenBlock& open) {
+  CHECK(open.pool_ == this && block(open.id_).state == BlockState::kOpen);
+  ++block(open.id_).pins;
+  return OpenBlock(this, open.id_);
+}
+
+KeptBlock BlockPool::keep(OpenBlock open) {
+  CHECK(open.pool_ == this);
+  ++block(open.id_).keeps;
+  return KeptBlock(this, open.id_);
+}
+
+OpenBlock BlockPool::reopen(KeptBlock kept) {
+  CHECK(kept.pool_ == this);
+  ++block(kept.id_).pins;
+  return OpenBlock(this, kept.id_);
 }
 
 SealedBlock BlockPool::seal(OpenBlock open) {
@@ -65,9 +99,8 @@ SealedBlock BlockPool::seal(OpenBlock open) {
   const BlockId id = open.id_;
   open.pool_ = nullptr;
   Block& sealed = block(id);
-  CHECK(sealed.state == BlockState::kOpen);
+  CHECK(sealed.state == BlockState::kOpen && sealed.pins == 1 && sealed.keeps == 0);
   sealed.state = BlockState::kPinned;
-  sealed.pins = 1;
   --open_count_;
   ++pinned_count_;
   return SealedBlock(this, id);
@@ -124,7 +157,17 @@ void BlockPool::unlink_idle(BlockId id) {
 }
 
 void BlockPool::drop_open(BlockId id) {
-  CHECK(block(id).state == BlockState::kOpen);
+  Block& dropped = block(id);
+  CHECK(dropped.state == BlockState::kOpen && dropped.pins > 0);
+  if (--dropped.pins > 0 || dropped.keeps > 0) return;
+  --open_count_;
+  push_free(id);
+}
+
+void BlockPool::drop_keep(BlockId id) {
+  Block& dropped = block(id);
+  CHECK(dropped.state == BlockState::kOpen && dropped.keeps > 0);
+  if (--dropped.keeps > 0 || dropped.pins > 0) return;
   --open_count_;
   push_free(id);
 }
@@ -157,7 +200,8 @@ void BlockPool::audit() const {
   for (const Block& b : blocks_) {
     if (b.state == BlockState::kOpen) ++open;
     if (b.state == BlockState::kPinned) ++pinned;
-    CHECK((b.pins > 0) == (b.state == BlockState::kPinned));
+    CHECK(b.keeps >= 0 && (b.keeps == 0 || b.state == BlockState::kOpen));
+    CHECK((b.pins + b.keeps > 0) == (b.state == BlockState::kPinned || b.state == BlockState::kOpen));
     CHECK(!b.cached || b.state == BlockState::kPinned || b.state == BlockState::kIdle);
   }
   CHECK(open == open_count_);

@@ -20,7 +20,8 @@ enum class BlockState : uint8_t {
   kIdle,    // full, immutable, cached, nobody reads it now
 };
 
-// The one writer of a block that is not full yet. Move-only; giving it up frees the block.
+// The writer of a block that is not full yet. Move-only; giving it up frees the block. After a fork several
+// share a block that is written in part: then nobody writes it until all but one have let go (copy on write).
 class OpenBlock {
  public:
   OpenBlock() = default;
@@ -34,6 +35,25 @@ class OpenBlock {
  private:
   friend class BlockPool;
   OpenBlock(BlockPool* pool, BlockId id) : pool_(pool), id_(id) {}
+  BlockPool* pool_ = nullptr;
+  BlockId id_ = kNoBlock;
+};
+
+// Keeps the frame of an open block that its holder has given up until it has been copied from. Others may
+// go on to write the rows behind those that are copied.
+class KeptBlock {
+ public:
+  KeptBlock() = default;
+  KeptBlock(KeptBlock&& other) noexcept;
+  KeptBlock& operator=(KeptBlock&& other) noexcept;
+  ~KeptBlock();
+
+  [[nodiscard]] BlockId id() const { return id_; }
+  [[nodiscard]] explicit operator bool() const { return pool_ != nullptr; }
+
+ private:
+  friend class BlockPool;
+  KeptBlock(BlockPool* pool, BlockId id) : pool_(pool), id_(id) {}
   BlockPool* pool_ = nullptr;
   BlockId id_ = kNoBlock;
 };
@@ -62,7 +82,8 @@ class SealedBlock {
 //
 // Owned by the engine; the engine thread only. Invariants (audit() checks them): (1) free + open + pinned +
 // idle = total; (2) a block is in exactly one state and on exactly the list of that state; (3) an open block
-// has one OpenBlock, a pinned one as many SealedBlocks as its pin count; (4) idle blocks are cached ones
+// has as many OpenBlocks, a pinned one as many SealedBlocks as its pin count, and only an open one has keeps,
+// one per KeptBlock; (4) idle blocks are cached ones
 // without pins, in order of their release. Every operation is O(1) but audit().
 class BlockPool {
  public:
@@ -73,7 +94,12 @@ class BlockPool {
 
   // A free block as an open one; nullopt when none is free (the caller may evict idle ones).
   [[nodiscard]] std::optional<OpenBlock> lease();
-  // open → pinned, with one pin.
+  // One more holder of a block that is written in part.
+  [[nodiscard]] OpenBlock share(const OpenBlock& block);
+  // Gives a hold on an open block up, but keeps its frame; reopen() undoes that.
+  [[nodiscard]] KeptBlock keep(OpenBlock block);
+  [[nodiscard]] OpenBlock reopen(KeptBlock block);
+  // open → pinned, with one pin. Nobody else holds or keeps the block.
   [[nodiscard]] SealedBlock seal(OpenBlock block);
   // pinned n → n + 1, or idle → pinned 1. The block is sealed.
   [[nodiscard]] SealedBlock pin(BlockId id);
@@ -90,18 +116,22 @@ class BlockPool {
   [[nodiscard]] int idle_count() const { return idle_count_; }
   [[nodiscard]] BlockState state(BlockId id) const { return block(id).state; }
   [[nodiscard]] bool is_cached(BlockId id) const { return block(id).cached; }
+  // Holders: SealedBlocks of a pinned one, OpenBlocks of an open one.
   [[nodiscard]] int pin_count(BlockId id) const { return block(id).pins; }
+  [[nodiscard]] int keep_count(BlockId id) const { return block(id).keeps; }
 
   // CHECKs every invariant; O(total).
   void audit() const;
 
  private:
   friend class OpenBlock;
+  friend class KeptBlock;
   friend class SealedBlock;
   struct Block {
     BlockState state = BlockState::kFree;
     bool cached = false;
     int pins = 0;
+    int keeps = 0;
     int32_t previous = -1, next = -1;  // on the free or the idle list
   };
   [[nodiscard]] const Block& block(BlockId id) const;
@@ -112,6 +142,7 @@ class BlockPool {
   void audit_free_list() const;
   void audit_idle_list() const;
   void drop_open(BlockId id);
+  void drop_keep(BlockId id);
   void add_pin(BlockId id);
   void drop_pin(BlockId id);
 

@@ -97,9 +97,37 @@ TEST(BlockPoolDeath, WrongUseCrashes) {
       "open_count_ == 0");
 }
 
+TEST(BlockPool, ASharedOpenBlockIsFreedByItsLastHolderOrKeeper) {
+  BlockPool pool(2);
+  OpenBlock first = *pool.lease();
+  OpenBlock second = pool.share(first);
+  const BlockId id = first.id();
+  EXPECT_EQ(pool.pin_count(id), 2);
+  KeptBlock kept = pool.keep(std::move(second));
+  EXPECT_EQ(pool.pin_count(id), 1);
+  first = OpenBlock();
+  EXPECT_EQ(pool.state(id), BlockState::kOpen);
+  pool.audit();
+  first = pool.reopen(std::move(kept));
+  EXPECT_EQ(pool.keep_count(id), 0);
+  kept = pool.keep(std::move(first));
+  EXPECT_EQ(pool.free_count(), 1);
+  kept = KeptBlock();
+  EXPECT_EQ(pool.free_count(), 2);
+  pool.audit();
+}
+
+TEST(BlockPoolDeath, ASharedBlockIsNotSealed) {
+  BlockPool pool(1);
+  OpenBlock first = *pool.lease();
+  OpenBlock second = pool.share(first);
+  EXPECT_DEATH((void)pool.seal(std::move(first)), "block_pool");
+}
+
 // Plain containers that say what the pool must say.
 struct PoolModel {
-  std::set<int> free, open;
+  std::set<int> free;
+  std::map<int, int> open;    // id → holders
   std::map<int, int> pinned;  // id → pins
   std::deque<int> idle;
   std::set<int> cached;
@@ -126,7 +154,7 @@ class PoolWalk {
   }
 
   void step() {
-    switch (below(8)) {
+    switch (below(9)) {
       case 0:
       case 1:
         lease();
@@ -146,6 +174,9 @@ class PoolWalk {
       case 6:
         drop_open();
         break;
+      case 7:
+        share_open();
+        break;
       default:
         toggle_cached();
         break;
@@ -158,6 +189,7 @@ class PoolWalk {
     ASSERT_EQ(pool_.pinned_count(), static_cast<int>(model_.pinned.size()));
     ASSERT_EQ(pool_.idle_count(), static_cast<int>(model_.idle.size()));
     ASSERT_EQ(pool_.oldest_idle().value, model_.idle.empty() ? -1 : model_.idle.front());
+    for (const auto& [id, holders] : model_.open) ASSERT_EQ(pool_.pin_count(BlockId{id}), holders);
     for (const auto& [id, pins] : model_.pinned) ASSERT_EQ(pool_.pin_count(BlockId{id}), pins);
   }
 
@@ -171,13 +203,17 @@ class PoolWalk {
     ASSERT_EQ(block.has_value(), !model_.free.empty());
     if (!block) return;
     ASSERT_EQ(model_.free.erase(block->id().value), 1u);
-    model_.open.insert(block->id().value);
+    model_.open[block->id().value] = 1;
     open_.push_back(std::move(*block));
   }
   void seal() {
     if (open_.empty()) return;
     OpenBlock block = take(open_);
     const int id = block.id().value;
+    if (model_.open.at(id) > 1) {
+      open_.push_back(std::move(block));
+      return;
+    }
     model_.open.erase(id);
     model_.pinned[id] = 1;
     sealed_.push_back(pool_.seal(std::move(block)));
@@ -209,8 +245,15 @@ class PoolWalk {
   void drop_open() {
     if (open_.empty()) return;
     OpenBlock block = take(open_);
+    if (--model_.open.at(block.id().value) > 0) return;
     model_.open.erase(block.id().value);
     model_.free.insert(block.id().value);
+  }
+  void share_open() {
+    if (open_.empty() || open_.size() > 100) return;
+    OpenBlock other = pool_.share(open_[below(open_.size())]);
+    ++model_.open.at(other.id().value);
+    open_.push_back(std::move(other));
   }
   void toggle_cached() {
     const int id = static_cast<int>(below(static_cast<size_t>(pool_.total())));

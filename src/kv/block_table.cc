@@ -17,12 +17,58 @@ BlockTable::~BlockTable() {
   release();
 }
 
+BlockTable BlockTable::fork() const {
+  BlockTable child(*geometry_, pools_);
+  child.tokens_used_ = tokens_used_;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Group& from = groups_[g];
+    Group& to = child.groups_[g];
+    CHECK(std::ssize(from.ids) == ceil_div(tokens_used_, geometry_->block_tokens));
+    to.ids = from.ids;
+    to.sealed = from.sealed;
+    to.first_held = from.first_held;
+    for (const OpenBlock& open : from.open) to.open.push_back(pools_[g]->share(open));
+  }
+  return child;
+}
+
+bool BlockTable::shares_tail() const {
+  const auto shares = [&](size_t g) {
+    return !groups_[g].open.empty() && pools_[g]->pin_count(groups_[g].open.front().id()) > 1;
+  };
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (shares(g)) return true;
+  return false;
+}
+
+TailCopy BlockTable::unshare_tail() {
+  TailCopy copy;
+  copy.to.fill(kNoBlock);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    CHECK(group.open.size() == 1 && pools_[g]->pin_count(group.open.front().id()) > 1);
+    auto leased = pools_[g]->lease();
+    CHECK(leased);
+    copy.from[g] = pools_[g]->keep(std::exchange(group.open.front(), *std::move(leased)));
+    copy.to[g] = group.ids.back() = group.open.front().id();
+  }
+  return copy;
+}
+
+void BlockTable::reshare_tail(int group, KeptBlock block) {
+  Group& changed = groups_[static_cast<size_t>(group)];
+  CHECK(changed.open.size() == 1);
+  changed.open.front() = pools_[static_cast<size_t>(group)]->reopen(std::move(block));
+  changed.ids.back() = changed.open.front().id();
+}
+
 BlockCounts BlockTable::blocks_wanted(int tokens) const {
   CHECK(tokens >= 0);
   const int blocks = ceil_div(tokens_used_ + tokens, geometry_->block_tokens);
+  const int copies = tokens > 0 && shares_tail() ? 1 : 0;
   BlockCounts wanted{};
   for (size_t g = 0; g < groups_.size(); ++g)
-    wanted[g] = std::max(0, blocks - static_cast<int>(groups_[g].ids.size()));
+    wanted[g] = std::max(0, blocks - static_cast<int>(groups_[g].ids.size())) + copies;
   return wanted;
 }
 
@@ -34,6 +80,7 @@ BlockCounts BlockTable::blocks_lacking(int tokens) const {
 
 bool BlockTable::reserve(int tokens) {
   if (blocks_lacking(tokens) != BlockCounts{}) return false;
+  CHECK(tokens == 0 || !shares_tail());
   const BlockCounts wanted = blocks_wanted(tokens);
   for (size_t g = 0; g < groups_.size(); ++g) {
     for (int i = 0; i < wanted[g]; ++i) {
@@ -151,7 +198,9 @@ int BlockTable::blocks_unshared(int group) const {
   const BlockPool& pool = *pools_[static_cast<size_t>(group)];
   const auto unshared = std::count_if(counted.sealed.begin() + counted.first_held, counted.sealed.end(),
                                       [&](const SealedBlock& b) { return pool.pin_count(b.id()) == 1; });
-  return static_cast<int>(unshared + std::ssize(counted.open));
+  const auto unshared_open =
+      std::ranges::count_if(counted.open, [&](const OpenBlock& b) { return pool.pin_count(b.id()) == 1; });
+  return static_cast<int>(unshared + unshared_open);
 }
 
 void BlockTable::audit() const {
@@ -168,6 +217,9 @@ void BlockTable::audit() const {
       CHECK(group.ids[i] == id);
       CHECK((id == kNoBlock) == (static_cast<int>(i) < group.first_held));
       if (id != kNoBlock) CHECK(pool.state(id) == (sealed ? BlockState::kPinned : BlockState::kOpen));
+      // Shared means: written in part by the one that was forked, and by nobody since.
+      if (!sealed && pool.pin_count(id) > 1)
+        CHECK(group.open.size() == 1 && tokens_used_ % geometry_->block_tokens != 0);
     }
   }
 }

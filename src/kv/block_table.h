@@ -16,12 +16,20 @@ using BlockCounts = std::array<int, kLayerGroupsMax>;           // [group]
 using BlockIds = std::array<BlockId, kLayerGroupsMax>;          // [group]
 using SealedBlocks = std::array<SealedBlock, kLayerGroupsMax>;  // [group]
 
+// What a table that shared an open block gave up to write on its own copy.
+struct TailCopy {
+  BlockIds to;                                  // [group]; leased
+  std::array<KeptBlock, kLayerGroupsMax> from;  // [group]; kept until it is copied
+};
+
 // Where one sequence's K and V live, over all layer groups: sealed blocks, then the open ones at the tail.
 //
 // Owned by the sequence's scheduler; its thread only. Invariants: (1) tokens_used() positions are written,
 // and every group has ids for at least that many; (2) block j of a group is sealed when it is full
 // ((j + 1) * block_tokens <= tokens_used()), else open; (3) an id is kNoBlock only for sealed blocks that no
-// further token can see; (4) a change concerns all groups or none. Cost: O(blocks touched).
+// further token can see; (4) a change concerns all groups or none; (5) only the first open block can be
+// shared with other tables, and only while it holds written tokens and no reserved ones. Cost: O(blocks
+// touched).
 class BlockTable {
  public:
   // pools: [group], outliving the table. The geometry outlives it too.
@@ -30,11 +38,23 @@ class BlockTable {
   BlockTable& operator=(BlockTable&&) = delete;
   ~BlockTable();
 
-  // Blocks to lease before `tokens` more can be written.
+  // A second table of the same tokens, with nothing reserved on either: sealed blocks are pinned once more,
+  // the open one is shared until one of them writes.
+  [[nodiscard]] BlockTable fork() const;
+  // Whether the next token lies in a block that another table shares: unshare_tail() comes before reserve().
+  [[nodiscard]] bool shares_tail() const;
+  // Leases a block per group in place of the shared one; the caller copies its bytes before the next write.
+  // The pools have a free block each.
+  [[nodiscard]] TailCopy unshare_tail();
+  // Undoes unshare_tail(), with nothing reserved since.
+  void reshare_tail(int group, KeptBlock block);
+
+  // Blocks to lease before `tokens` more can be written, the copy of a shared tail included.
   [[nodiscard]] BlockCounts blocks_wanted(int tokens) const;
   // How many of them the pools' free blocks do not cover; all zero: reserve() will succeed.
   [[nodiscard]] BlockCounts blocks_lacking(int tokens) const;
-  // Leases what blocks_wanted() says; false, and nothing changed, when a pool has too few free blocks.
+  // Leases what blocks_wanted() says, with no tail shared; false, and nothing changed, when a pool has too
+  // few free blocks.
   [[nodiscard]] bool reserve(int tokens);
   // `tokens` reserved positions were written. Seals the blocks that became full; returns how many per group.
   int commit(int tokens);

@@ -78,6 +78,51 @@ TEST(BlockTable, DropsExactlyWhatNoFurtherTokenSees) {
   EXPECT_LE(table.blocks_used(), 2);
 }
 
+TEST(BlockTable, AForkSharesAllAndCopiesTheTailWhereItIsWritten) {
+  const KvGeometry geometry = geometry_of(4, {0, 6});
+  Pools pools(2, 8);
+  BlockTable parent(geometry, pools.pointers);
+  ASSERT_TRUE(parent.reserve(10));
+  parent.commit(10);
+  BlockTable first = parent.fork(), second = parent.fork();
+  EXPECT_EQ(pools.pointers[0]->free_count(), 5);
+  EXPECT_TRUE(parent.shares_tail());
+  EXPECT_EQ(first.blocks_wanted(1), (BlockCounts{1, 1}));
+  EXPECT_EQ(first.blocks_wanted(3), (BlockCounts{2, 2}));
+  const BlockId shared = parent.ids(0).back();
+  {
+    const TailCopy copy = first.unshare_tail();
+    EXPECT_EQ(copy.from[0].id(), shared);
+    EXPECT_EQ(copy.to[0], first.ids(0).back());
+    EXPECT_NE(copy.to[0], shared);
+  }
+  ASSERT_TRUE(first.reserve(1));
+  EXPECT_EQ(first.commit(1), 0);
+  TailCopy undone = second.unshare_tail();
+  EXPECT_FALSE(parent.shares_tail());  // the last one writes in place
+  for (int g = 0; g < 2; ++g) second.reshare_tail(g, std::move(undone.from[static_cast<size_t>(g)]));
+  EXPECT_TRUE(parent.shares_tail());
+  EXPECT_EQ(second.ids(0).back(), shared);
+  second.release();
+  EXPECT_FALSE(parent.shares_tail());
+  EXPECT_EQ(pools.pointers[0]->free_count(), 4);
+  parent.audit();
+  first.audit();
+}
+
+TEST(BlockTable, AForkAtABlockBorderCopiesNothing) {
+  const KvGeometry geometry = geometry_of(4, {0});
+  Pools pools(1, 4);
+  BlockTable parent(geometry, pools.pointers);
+  ASSERT_TRUE(parent.reserve(8));
+  parent.commit(8);
+  BlockTable child = parent.fork();
+  EXPECT_FALSE(child.shares_tail());
+  ASSERT_TRUE(child.reserve(1));
+  ASSERT_TRUE(parent.reserve(1));
+  EXPECT_NE(child.ids(0).back(), parent.ids(0).back());
+}
+
 TEST(BlockTable, TrimGivesBackWhatIsNotWritten) {
   const KvGeometry geometry = geometry_of(4, {0});
   Pools pools(1, 8);
@@ -143,17 +188,20 @@ class TableWalk {
       check_rows(*sequence);
       for (size_t g = 0; g < geometry_.groups.size(); ++g)
         for (BlockId id : sequence->table.ids(static_cast<int>(g)))
-          if (id != kNoBlock && pools_.pointers[g]->state(id) == BlockState::kOpen) {
-            ASSERT_EQ(++open[std::make_pair(g, id)], 1) << "two writers";
-          }
+          if (id != kNoBlock && pools_.pointers[g]->state(id) == BlockState::kOpen)
+            ++open[std::make_pair(g, id)];
     }
+    for (const auto& [block, holders] : open)
+      ASSERT_EQ(pools_.pointers[block.first]->pin_count(block.second), holders);
   }
 
   int refusals() const { return refusals_; }
+  int tail_copies() const { return tail_copies_; }
 
  private:
   struct Sequence {
     Sequence(const KvGeometry& geometry, std::span<BlockPool* const> pools) : table(geometry, pools) {}
+    explicit Sequence(BlockTable forked) : table(std::move(forked)) {}
     BlockTable table;
     std::vector<uint64_t> rows;  // [position]
   };
@@ -185,6 +233,7 @@ class TableWalk {
   void write(Sequence& sequence, int tokens) {
     const BlockCounts lacking = sequence.table.blocks_lacking(tokens);
     const bool fits = lacking == BlockCounts{};
+    if (fits && sequence.table.shares_tail()) copy_shared_tail(sequence);
     ASSERT_EQ(sequence.table.reserve(tokens), fits);
     if (!fits) {
       ++refusals_;
@@ -206,9 +255,30 @@ class TableWalk {
 
   // A new sequence; often one that shares another's prefix, whole blocks and a part of the next.
   void start() {
+    if (!sequences_.empty() && below(3) == 0) {
+      Sequence& parent = *sequences_[below(sequences_.size())];
+      parent.table.trim();
+      sequences_.push_back(std::make_unique<Sequence>(parent.table.fork()));
+      sequences_.back()->rows = parent.rows;
+      return;
+    }
     auto sequence = std::make_unique<Sequence>(geometry_, pools_.pointers);
     if (!sequences_.empty() && below(3) > 0) share(*sequence, *sequences_[below(sequences_.size())]);
     sequences_.push_back(std::move(sequence));
+  }
+
+  // In the order of a step: others may write on the shared block before its bytes are copied.
+  void copy_shared_tail(Sequence& sequence) {
+    TailCopy copy = sequence.table.unshare_tail();
+    if (below(4) == 0) {
+      for (size_t g = 0; g < geometry_.groups.size(); ++g)
+        sequence.table.reshare_tail(static_cast<int>(g), std::move(copy.from[g]));
+      ASSERT_TRUE(sequence.table.shares_tail());
+      copy = sequence.table.unshare_tail();
+    }
+    for (size_t g = 0; g < geometry_.groups.size(); ++g)
+      for (int i = 0; i < geometry_.block_tokens; ++i) row(g, copy.to[g], i) = row(g, copy.from[g].id(), i);
+    ++tail_copies_;
   }
 
   void share(Sequence& sequence, Sequence& from) {
@@ -251,7 +321,7 @@ class TableWalk {
   std::vector<std::unique_ptr<Sequence>> sequences_;
   std::map<std::tuple<size_t, int32_t, int>, uint64_t> bytes_;
   std::mt19937_64 rng_;
-  int refusals_ = 0;
+  int refusals_ = 0, tail_copies_ = 0;
 };
 
 struct WalkShape {
@@ -272,6 +342,7 @@ TEST(BlockTable, KeepsEveryVisibleRowOverRandomOperations) {
       if (testing::Test::HasFatalFailure()) FAIL() << "shape " << seed << ", operation " << i;
     }
     EXPECT_GT(walk.refusals(), 0) << "shape " << seed << " never exhausted its pool: too tame";
+    EXPECT_GT(walk.tail_copies(), 0) << "shape " << seed;
   }
 }
 
