@@ -1,7 +1,9 @@
 #include "sched/policy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <ranges>
 
 #include "base/checked.h"
@@ -27,6 +29,53 @@ bool is_better_victim(const VictimCandidate& a, const VictimCandidate& b) {
 QueuePlace queue_place(const Arrival& arrival) {
   const int priority = std::clamp(arrival.priority, -kPriorityMax, kPriorityMax);
   return {.virtual_arrival = arrival.step - priority * kAgeingSteps, .arrival = arrival.order};
+}
+
+std::vector<size_t> admission_order(std::span<const AdmissionCandidate> candidates) {
+  const auto place_of = [&](size_t i) {
+    QueuePlace place = candidates[i].place;
+    place.virtual_arrival -=
+        std::min<int64_t>(candidates[i].cached_tokens / kCachedTokensPerStep, kCachedStepsMax);
+    return place;
+  };
+  std::vector<size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, place_of);
+  return order;
+}
+
+StepPace learn_pace(const StepPace& pace, const StepTime& step) {
+  constexpr double kUp = 0.5, kDown = 0.1;
+  const auto follow = [](double old, double seen) {
+    return old == 0 ? seen : old + (seen > old ? kUp : kDown) * (seen - old);
+  };
+  if (!(step.ms > 0) || !std::isfinite(step.ms)) return pace;
+  StepPace next = pace;
+  if (step.prefill_rows > 0) {
+    next.prefill_row_ms =
+        follow(pace.prefill_row_ms, std::max(0.0, step.ms - pace.decode_ms) / step.prefill_rows);
+    next.prefill_rows_seen = std::max(pace.prefill_rows_seen, step.prefill_rows);
+  } else if (step.decode_rows > 0) {
+    next.decode_ms = follow(pace.decode_ms, step.ms);
+  }
+  return next;
+}
+
+double predict_step_ms(const StepPace& pace, int prefill_rows) {
+  return pace.decode_ms + pace.prefill_row_ms * prefill_rows;
+}
+
+int prefill_rows_allowed(const StepPace& pace, const PrefillDemand& demand) {
+  const int rows_max = std::max(0, demand.rows_max);
+  if (demand.itl_target_ms <= 0 || demand.decode_rows == 0) return rows_max;
+  // Durations are not extrapolated far beyond what was measured.
+  const int64_t known = std::max<int64_t>(kPrefillRowsFirst, int64_t{2} * pace.prefill_rows_seen);
+  double rows = static_cast<double>(known);
+  if (pace.prefill_row_ms > 0)
+    rows = std::min(rows, (demand.itl_target_ms - pace.decode_ms) / pace.prefill_row_ms);
+  const int allowed = static_cast<int>(
+      std::clamp<double>(rows, kPrefillRowsGuaranteed, rows_max + 1.0 * kPrefillRowsGuaranteed));
+  return std::min(allowed, rows_max);
 }
 
 std::vector<int> share_prefill_budget(PrefillBudget budget, std::span<const int> wanted) {
@@ -64,6 +113,21 @@ BlockCounts peak_blocks(const KvGeometry& geometry, int64_t tokens) {
     // `window` positions in a row touch at most this many blocks.
     const int64_t window = geometry.groups[g].window;
     if (window > 0) blocks = std::min(blocks, ceil_div(window - 1, block_tokens) + 1);
+    peak[g] = static_cast<int>(std::min<int64_t>(blocks, std::numeric_limits<int>::max()));
+  }
+  return peak;
+}
+
+BlockCounts group_peak_blocks(const KvGeometry& geometry, const GroupDemand& demand) {
+  const BlockCounts alone = peak_blocks(geometry, demand.tokens);
+  if (demand.sequences <= 1) return alone;
+  const int64_t shared = demand.prompt_tokens / geometry.block_tokens;
+  const int64_t own = ceil_div(demand.tokens, int64_t{geometry.block_tokens}) - shared;
+  BlockCounts peak{};
+  for (size_t g = 0; g < geometry.groups.size(); ++g) {
+    int64_t blocks = shared + demand.sequences * (own + 1);
+    if (geometry.groups[g].window > 0)
+      blocks = std::min<int64_t>(blocks, int64_t{demand.sequences} * alone[g]);
     peak[g] = static_cast<int>(std::min<int64_t>(blocks, std::numeric_limits<int>::max()));
   }
   return peak;

@@ -122,6 +122,81 @@ TEST(PeakBlocks, DoesNotOverflow) {
   EXPECT_EQ(peak[0], std::numeric_limits<int>::max());
 }
 
+TEST(AdmissionOrder, ACachedPrefixIsABoundedHeadStart) {
+  const auto candidate = [](int64_t step, uint64_t order, int cached) {
+    return AdmissionCandidate{.place = queue_place({.step = step, .order = order}), .cached_tokens = cached};
+  };
+  using Order = std::vector<size_t>;
+  EXPECT_EQ(admission_order({}), Order{});
+  EXPECT_EQ(admission_order(std::vector{candidate(5, 1, 0), candidate(5, 2, 0)}), (Order{0, 1}));
+  EXPECT_EQ(admission_order(std::vector{candidate(5, 1, 0), candidate(5, 2, 640)}), (Order{1, 0}));
+  EXPECT_EQ(admission_order(std::vector{candidate(5, 1, 64), candidate(5, 2, 640), candidate(5, 3, 320)}),
+            (Order{1, 2, 0}));
+  EXPECT_EQ(admission_order(std::vector{candidate(5, 1, 0), candidate(5 + kCachedStepsMax, 2, 1 << 30)}),
+            (Order{0, 1}));
+  const AdmissionCandidate low{.place = queue_place({.step = 0, .order = 1}), .cached_tokens = 1 << 20};
+  const AdmissionCandidate high{.place = queue_place({.step = 0, .priority = 1, .order = 2})};
+  EXPECT_EQ(admission_order(std::vector{low, high}), (Order{1, 0}));
+}
+
+TEST(StepPace, LearnsWhatStepsCost) {
+  StepPace pace;
+  EXPECT_EQ(predict_step_ms(pace, 100), 0);
+  pace = learn_pace(pace, {.decode_rows = 4, .prefill_rows = 0, .ms = 8});
+  EXPECT_DOUBLE_EQ(predict_step_ms(pace, 0), 8);
+  pace = learn_pace(pace, {.decode_rows = 4, .prefill_rows = 10, .ms = 13});
+  EXPECT_DOUBLE_EQ(predict_step_ms(pace, 20), 18);
+  const StepPace same = learn_pace(pace, {.decode_rows = 4, .prefill_rows = 10, .ms = -1});
+  EXPECT_DOUBLE_EQ(predict_step_ms(same, 20), 18);
+  // Slower at once, faster slowly.
+  const StepPace slower = learn_pace(pace, {.decode_rows = 4, .prefill_rows = 0, .ms = 16});
+  const StepPace faster = learn_pace(pace, {.decode_rows = 4, .prefill_rows = 0, .ms = 4});
+  EXPECT_GT(slower.decode_ms - pace.decode_ms, 2 * (pace.decode_ms - faster.decode_ms));
+  for (int i = 0; i < 200; ++i) pace = learn_pace(pace, {.decode_rows = 1, .prefill_rows = 0, .ms = 2});
+  EXPECT_NEAR(pace.decode_ms, 2, 0.01);
+}
+
+TEST(StepPace, PrefillsGetWhatTheGapLeavesAndNeverNothing) {
+  const StepPace pace{.decode_ms = 4, .prefill_row_ms = 0.5, .prefill_rows_seen = 100};
+  const auto allowed = [&](int decodes, int rows, double target) {
+    return prefill_rows_allowed(pace, {.decode_rows = decodes, .rows_max = rows, .itl_target_ms = target});
+  };
+  EXPECT_EQ(allowed(3, 500, 0), 500);   // no target
+  EXPECT_EQ(allowed(0, 500, 10), 500);  // nobody waits
+  EXPECT_EQ(allowed(3, 500, 20), 32);
+  EXPECT_EQ(allowed(3, 20, 20), 20);
+  EXPECT_EQ(allowed(3, 500, 4), kPrefillRowsGuaranteed);
+  EXPECT_EQ(allowed(3, 500, 1), kPrefillRowsGuaranteed);
+  EXPECT_EQ(allowed(3, 2, 1), 2);
+  EXPECT_EQ(allowed(3, 0, 20), 0);
+  EXPECT_EQ(allowed(3, 5000, 1e6), 200) << "not far beyond what was measured";
+  EXPECT_EQ(prefill_rows_allowed({}, {.decode_rows = 1, .rows_max = 500, .itl_target_ms = 5}),
+            kPrefillRowsFirst);
+}
+
+TEST(GroupPeakBlocks, CountsThePromptOnce) {
+  for (int block_tokens : {1, 3, 8}) {
+    const KvGeometry geometry = geometry_of(block_tokens, {0, 5});
+    for (int prompt = 1; prompt < 30; ++prompt) {
+      for (int length = prompt; length < 40; ++length) {
+        EXPECT_EQ(group_peak_blocks(geometry, {.prompt_tokens = prompt, .tokens = length}),
+                  peak_blocks(geometry, length));
+        std::set<int> shared, all;
+        for (int p = 0; p < length; ++p) {
+          all.insert(p / block_tokens);
+          if ((p / block_tokens + 1) * block_tokens <= prompt) shared.insert(p / block_tokens);
+        }
+        const auto own = static_cast<int>(all.size() - shared.size());
+        const BlockCounts peak =
+            group_peak_blocks(geometry, {.prompt_tokens = prompt, .tokens = length, .sequences = 3});
+        EXPECT_EQ(peak[0], static_cast<int>(shared.size()) + 3 * (own + 1));
+        EXPECT_LE(peak[1], 3 * peak_blocks(geometry, length)[1]);
+        EXPECT_LE(peak[1], peak[0]);
+      }
+    }
+  }
+}
+
 TEST(BlocksToSpare, TheTightestGroupDecides) {
   const AdmissionView view{.available = {10, 4}, .promised = {2, 1}, .wanted = {3, 4}};
   EXPECT_EQ(blocks_to_spare(view, 1), 5);

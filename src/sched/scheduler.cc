@@ -1,7 +1,7 @@
 #include "sched/scheduler.h"
 
 #include <algorithm>
-#include <limits>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -55,23 +55,22 @@ const Sequence& Scheduler::Impl::get(SeqId seq) const {
   return const_cast<Impl*>(this)->get(seq);
 }
 
-void Scheduler::Impl::run(Sequence& s) {
-  waiting.erase(&s);
-  const auto by_arrival = [](const Sequence* a, const Sequence* b) {
+void Scheduler::Impl::run(SequenceGroup& group) {
+  waiting.erase(&group);
+  const auto by_arrival = [](const SequenceGroup* a, const SequenceGroup* b) {
     return a->place.arrival < b->place.arrival;
   };
-  running.insert(std::upper_bound(running.begin(), running.end(), &s, by_arrival), &s);
-  s.running = true;
-  s.admitted_now = true;
+  running.insert(std::upper_bound(running.begin(), running.end(), &group, by_arrival), &group);
+  group.running = true;
+  group.admitted_now = true;
 }
 
-void Scheduler::Impl::stop_running(Sequence& s) {
-  give_up_blocks(s);
-  std::erase(running, &s);
-  s.running = false;
-  s.admitted_now = false;
-  s.rows = 0;
-  waiting.insert(&s);
+void Scheduler::Impl::stop_running(SequenceGroup& group) {
+  for (Sequence* s : group.members) give_up_blocks(*s);
+  std::erase(running, &group);
+  group.running = false;
+  group.admitted_now = false;
+  waiting.insert(&group);
 }
 
 void Scheduler::Impl::give_up_blocks(Sequence& s) {
@@ -79,6 +78,20 @@ void Scheduler::Impl::give_up_blocks(Sequence& s) {
   std::erase_if(copies, [&](const PendingCopy& c) { return c.sequence == &s; });
   tree.release(std::exchange(s.tip, kNoPrefixNode));
   s.table.release();
+  s.started = s.started_now = false;
+  s.rows = 0;
+}
+
+void Scheduler::Impl::end(Sequence& s) {
+  give_up_blocks(s);
+  SequenceGroup& group = *s.group;
+  std::erase(group.members, &s);
+  if (group.members.empty()) {
+    std::erase(running, &group);
+    waiting.erase(&group);
+    groups.erase(group.place.arrival);
+  }
+  sequences.erase(s.request.seq);
 }
 
 void Scheduler::Impl::commit_rows(Sequence& s) {
@@ -89,8 +102,41 @@ void Scheduler::Impl::commit_rows(Sequence& s) {
   if (s.request.prompt_logits == PromptLogits::kAll)
     s.prompt_logits_done = std::clamp(s.computed(), s.prompt_logits_done, s.prompt_tokens);
   s.rows = 0;
-  s.admitted_now = false;
-  s.was_admitted = true;
+}
+
+void Scheduler::Impl::note_blocks(SequenceGroup& group) const {
+  HeldBlocks all;
+  for (int g = 0; g < group_count(); ++g) {
+    const HeldBlocks blocks = blocks_of(group, g);
+    all.held += blocks.held;
+    all.as_copies += blocks.as_copies;
+  }
+  if (all.held < group.blocks_used_max) return;
+  group.blocks_used_max = all.held;
+  group.blocks_as_copies_max = all.as_copies;
+}
+
+Scheduler::Impl::HeldBlocks Scheduler::Impl::blocks_of(const SequenceGroup& group, int g) const {
+  HeldBlocks blocks;
+  if (group.members.size() == 1) {
+    const BlockTable& table = group.lead().table;
+    blocks.held = blocks.as_copies = table.blocks_used(g);
+    blocks.unshared = table.blocks_unshared(g);
+    return blocks;
+  }
+  std::vector<BlockId> ids;
+  for (const Sequence* s : group.members)
+    std::ranges::copy_if(s->table.ids(g), std::back_inserter(ids), [](BlockId id) { return id != kNoBlock; });
+  std::ranges::sort(ids);
+  blocks.as_copies = static_cast<int>(ids.size());
+  const BlockPool& pool = *pools[static_cast<size_t>(g)];
+  for (auto first = ids.begin(); first != ids.end();) {
+    const auto last = std::find_if(first, ids.end(), [&](BlockId id) { return id != *first; });
+    ++blocks.held;
+    if (pool.pin_count(*first) == last - first) ++blocks.unshared;
+    first = last;
+  }
+  return blocks;
 }
 
 void Scheduler::Impl::cache_sealed(Sequence& s, int first_block) {
@@ -118,15 +164,16 @@ void Scheduler::Impl::audit_pins() const {
   for (int g = 0; g < group_count(); ++g) {
     const BlockPool& pool = *pool_pointers[static_cast<size_t>(g)];
     std::vector<int> holders(static_cast<size_t>(pool.total()), 0);
+    std::vector<int> keepers(static_cast<size_t>(pool.total()), 0);
     for (const auto& [id, s] : sequences)
       for (BlockId block : s->table.ids(g))
         if (block != kNoBlock) ++holders[static_cast<size_t>(block.value)];
     for (const PendingCopy& copy : copies)
-      if (copy.copy.group == g) ++holders[static_cast<size_t>(copy.copy.from.value)];
+      if (copy.copy.group == g)
+        ++(copy.source ? holders : keepers)[static_cast<size_t>(copy.copy.from.value)];
     for (int32_t block = 0; block < pool.total(); ++block) {
-      const int held = holders[static_cast<size_t>(block)];
-      const BlockState state = pool.state({block});
-      CHECK(held == (state == BlockState::kOpen ? 1 : pool.pin_count({block})));
+      CHECK(holders[static_cast<size_t>(block)] == pool.pin_count({block}));
+      CHECK(keepers[static_cast<size_t>(block)] == pool.keep_count({block}));
     }
   }
 }
@@ -158,6 +205,10 @@ Result<> Scheduler::check_admissible(const SequenceRequest& request) const {
     return fail(ErrorCode::kInvalidArgument, "prefill_chunk_tokens",
                 "prefill_chunk_tokens is {}, must be >= 0", request.prefill_chunk_tokens);
   }
+  if (request.sequences < 1 || request.sequences > options.running_sequences_max) {
+    return fail(ErrorCode::kInvalidArgument, "n", "n is {}, must be >= 1 and at most {}", request.sequences,
+                options.running_sequences_max);
+  }
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t context = options.context_length;
   if (prompt > context) {
@@ -169,17 +220,32 @@ Result<> Scheduler::check_admissible(const SequenceRequest& request) const {
                 "{} prompt tokens and max_tokens {} make {}, the context length is {}", prompt,
                 request.max_tokens, prompt + request.max_tokens, context);
   }
+  return impl_->check_pools(request);
+}
+
+Result<> Scheduler::Impl::check_pools(const SequenceRequest& request) const {
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
   // The last sampled token is never computed.
+  const int64_t length = prompt + std::max(0, request.max_tokens - 1);
   const BlockCounts for_prompt = peak_blocks(options.geometry, prompt);
-  const BlockCounts for_all = peak_blocks(options.geometry, prompt + std::max(0, request.max_tokens - 1));
+  const BlockCounts for_one = peak_blocks(options.geometry, length);
+  const BlockCounts for_all = group_peak_blocks(
+      options.geometry, {.prompt_tokens = prompt, .tokens = length, .sequences = request.sequences});
   for (size_t g = 0; g < options.block_counts.size(); ++g) {
-    if (for_all[g] <= options.block_counts[g]) continue;
-    const bool prompt_alone = for_prompt[g] > options.block_counts[g];
-    return fail(ErrorCode::kResourceExhausted, prompt_alone ? "prompt_token_ids" : "max_tokens",
+    const int total = options.block_counts[g];
+    if (for_all[g] <= total) continue;
+    if (for_one[g] <= total) {
+      return fail(
+          ErrorCode::kResourceExhausted, "n",
+          "{} sequences of {} prompt tokens and max_tokens {} need {} KV blocks of {} tokens in layer "
+          "group {}, the pool has {}; one sequence needs {}",
+          request.sequences, prompt, request.max_tokens, for_all[g], options.geometry.block_tokens, g, total,
+          for_one[g]);
+    }
+    return fail(ErrorCode::kResourceExhausted, for_prompt[g] > total ? "prompt_token_ids" : "max_tokens",
                 "{} prompt tokens and max_tokens {} need {} KV blocks of {} tokens in layer group {}, the "
                 "pool has {}",
-                prompt, request.max_tokens, for_all[g], options.geometry.block_tokens, g,
-                options.block_counts[g]);
+                prompt, request.max_tokens, for_one[g], options.geometry.block_tokens, g, total);
   }
   return {};
 }
@@ -190,25 +256,48 @@ void Scheduler::add(SequenceRequest request) {
   const SeqId id = request.seq;
   const QueuePlace place =
       queue_place({.step = impl_->steps, .priority = request.priority, .order = impl_->arrivals++});
+  SequenceGroup& group = impl_->groups[place.arrival];
+  group.place = place;
+  group.priority = request.priority;
+  group.prompt_tokens = static_cast<int>(request.prompt.size());
+  group.max_tokens = request.max_tokens;
+  group.sequences_max = request.sequences;
+  group.pace = request.pace;
   auto made = std::make_unique<Sequence>(std::move(request), impl_->options.geometry, impl_->pool_pointers);
-  made->place = place;
-  const auto [at, is_new] = impl_->sequences.emplace(id, std::move(made));
-  CHECK(is_new);
-  impl_->waiting.insert(at->second.get());
+  made->group = &group;
+  group.members.push_back(made.get());
+  CHECK(impl_->sequences.emplace(id, std::move(made)).second);
+  impl_->waiting.insert(&group);
+}
+
+void Scheduler::fork(const ForkRequest& request) {
+  CHECK(!impl_->in_step);
+  const Sequence& parent = impl_->get(request.parent);
+  CHECK(parent.group->running && parent.started);
+  CHECK(parent.left_to_compute() <= 1 && parent.computed() >= parent.prompt_tokens);
+  auto made = std::make_unique<Sequence>(parent, request);
+  CHECK(made->generated() <= made->request.max_tokens);
+  impl_->tree.hold(made->tip);
+  made->group->members.push_back(made.get());
+  ++made->group->forks;
+  CHECK(impl_->sequences.emplace(request.child, std::move(made)).second);
 }
 
 void Scheduler::finish(SeqId seq) {
   CHECK(!impl_->in_step);
-  Sequence& s = impl_->get(seq);
-  impl_->give_up_blocks(s);
-  std::erase(impl_->running, &s);
-  impl_->waiting.erase(&s);
-  impl_->sequences.erase(seq);
+  impl_->end(impl_->get(seq));
+}
+
+void Scheduler::finish_request(SeqId seq) {
+  CHECK(!impl_->in_step);
+  const std::vector<Sequence*> members = impl_->get(seq).group->members;
+  for (Sequence* s : members) impl_->end(*s);
 }
 
 ScheduledStep Scheduler::plan_step() {
   CHECK(!impl_->in_step);
   for (const auto& [id, s] : impl_->sequences) CHECK(s->left_to_compute() > 0);
+  for (const auto& [arrival, group] : impl_->groups) CHECK(std::ssize(group.members) <= group.sequences_max);
   impl_->in_step = true;
   impl_->preempted_now = false;
   ++impl_->steps;
@@ -220,11 +309,18 @@ ScheduledStep Scheduler::plan_step() {
 void Scheduler::commit_step(std::span<const SampledToken> sampled) {
   CHECK(impl_->in_step);
   impl_->copies.clear();
-  for (Sequence* s : impl_->running)
-    if (s->rows > 0) impl_->commit_rows(*s);
+  for (SequenceGroup* group : impl_->running) {
+    for (Sequence* s : group->members) {
+      if (s->rows > 0) impl_->commit_rows(*s);
+      s->started_now = false;
+    }
+    group->admitted_now = false;
+    group->was_admitted = true;
+    impl_->note_blocks(*group);
+  }
   for (const SampledToken& sample : sampled) {
     Sequence& s = impl_->get(sample.seq);
-    CHECK(s.running && s.left_to_compute() == 0 && s.generated() < s.request.max_tokens);
+    CHECK(s.started && s.left_to_compute() == 0 && s.generated() < s.request.max_tokens);
     s.tokens.push_back(sample.token);
   }
   impl_->in_step = false;
@@ -232,16 +328,25 @@ void Scheduler::commit_step(std::span<const SampledToken> sampled) {
 
 void Scheduler::abandon_step() {
   CHECK(impl_->in_step);
-  const std::vector<Sequence*> running = impl_->running;
-  for (Sequence* s : running) {
-    s->rows = 0;
-    s->table.trim();
-    if (!s->admitted_now) continue;
-    if (!s->was_admitted) s->cached_tokens = 0;
-    impl_->stop_running(*s);
+  const std::vector<SequenceGroup*> running = impl_->running;
+  for (SequenceGroup* group : running) {
+    for (Sequence* s : group->members) {
+      s->rows = 0;
+      s->table.trim();
+      if (s->started_now) impl_->give_up_blocks(*s);
+    }
+    if (!group->admitted_now) continue;
+    if (!group->was_admitted) group->lead().cached_tokens = 0;
+    impl_->stop_running(*group);
   }
-  CHECK(impl_->copies.empty());
+  for (Impl::PendingCopy& copy : impl_->copies)
+    copy.sequence->table.reshare_tail(copy.copy.group, std::move(copy.forked_from));
+  impl_->copies.clear();
   impl_->in_step = false;
+}
+
+void Scheduler::note_step_time(const StepTime& time) {
+  impl_->pace = learn_pace(impl_->pace, time);
 }
 
 bool Scheduler::contains(SeqId seq) const {
@@ -253,13 +358,28 @@ SequenceFigures Scheduler::figures(SeqId seq) const {
   SequenceFigures figures;
   const SequenceState running_as =
       s.left_to_compute() > 1 || s.generated() == 0 ? SequenceState::kPrefilling : SequenceState::kDecoding;
-  figures.state = s.running ? running_as : s.waiting_as;
+  figures.state = s.started ? running_as : s.group->waiting_as;
   figures.prompt_tokens = s.prompt_tokens;
   figures.generated_tokens = s.generated();
   figures.computed_tokens = s.computed();
   figures.cached_tokens = s.cached_tokens;
-  figures.preemptions = s.preemptions;
+  figures.preemptions = s.group->preemptions;
   figures.blocks_used = s.table.blocks_used();
+  return figures;
+}
+
+RequestFigures Scheduler::request_figures(SeqId seq) const {
+  const SequenceGroup& group = *std::as_const(*impl_).get(seq).group;
+  RequestFigures figures;
+  figures.sequences = static_cast<int>(group.members.size());
+  figures.preemptions = group.preemptions;
+  for (int g = 0; g < impl_->group_count(); ++g) {
+    const Impl::HeldBlocks blocks = impl_->blocks_of(group, g);
+    figures.blocks_used += blocks.held;
+    figures.blocks_as_copies += blocks.as_copies;
+  }
+  figures.blocks_used_max = group.blocks_used_max;
+  figures.blocks_as_copies_max = group.blocks_as_copies_max;
   return figures;
 }
 
@@ -267,10 +387,12 @@ std::span<const TokenId> Scheduler::tokens(SeqId seq) const {
   return std::as_const(*impl_).get(seq).tokens;
 }
 int Scheduler::waiting_count() const {
-  return static_cast<int>(impl_->waiting.size());
+  return static_cast<int>(std::ssize(impl_->sequences)) - running_count();
 }
 int Scheduler::running_count() const {
-  return static_cast<int>(impl_->running.size());
+  int count = 0;
+  for (const SequenceGroup* group : impl_->running) count += static_cast<int>(group->members.size());
+  return count;
 }
 const BlockPool& Scheduler::pool(int group) const {
   return *impl_->pools.at(static_cast<size_t>(group));
@@ -282,11 +404,18 @@ const RadixTree& Scheduler::tree() const {
 void Scheduler::audit() const {
   for (const auto& pool : impl_->pools) pool->audit();
   impl_->tree.audit();
-  CHECK(impl_->running.size() + impl_->waiting.size() == impl_->sequences.size());
+  CHECK(impl_->running.size() + impl_->waiting.size() == impl_->groups.size());
+  size_t members = 0;
+  for (const auto& [arrival, group] : impl_->groups) {
+    CHECK(group.running == !impl_->waiting.contains(const_cast<SequenceGroup*>(&group)));
+    members += group.members.size();
+  }
+  CHECK(members == impl_->sequences.size());
   CHECK(impl_->in_step || impl_->copies.empty());
   for (const auto& [id, s] : impl_->sequences) {
     s->table.audit();
-    CHECK(s->running || s->table.blocks_used() == 0);
+    CHECK(s->started || s->table.blocks_used() == 0);
+    CHECK(s->group->running || !s->started);
     impl_->audit_path(*s);
   }
   impl_->audit_pins();

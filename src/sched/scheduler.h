@@ -16,6 +16,7 @@
 #include "kv/block_pool.h"
 #include "kv/block_table.h"
 #include "kv/radix_tree.h"
+#include "sched/policy.h"
 
 namespace quire {
 
@@ -25,7 +26,13 @@ enum class PromptLogits : uint8_t {
   kAll,   // of every prompt token, each exactly once: all of them are computed
 };
 
-// What the scheduler must know of a sequence.
+// How the sequences of one request advance beside one another.
+enum class GroupPace : uint8_t {
+  kFree,      // each as it can: samples
+  kTogether,  // all decode in the same step or none does: beams
+};
+
+// What the scheduler must know of a request: its first sequence, and how many may be forked from it.
 struct SequenceRequest {
   SeqId seq;                     // chosen by the caller; never used before
   std::vector<TokenId> prompt;   // at least one token
@@ -34,6 +41,15 @@ struct SequenceRequest {
   int prefill_chunk_tokens = 0;  // most prompt tokens in one step; 0 = as the budget allows
   PromptLogits prompt_logits = PromptLogits::kLast;
   CacheScope scope{};  // whose cached blocks it may share
+  int sequences = 1;   // most of this request in one step: `seq` and its forks
+  GroupPace pace = GroupPace::kFree;
+};
+
+// A sequence that continues another's computed tokens with a token of its own.
+struct ForkRequest {
+  SeqId parent;  // has computed its prompt and all known tokens but perhaps the newest
+  SeqId child;   // chosen by the caller; never used before
+  TokenId token = 0;
 };
 
 struct SchedulerOptions {
@@ -42,6 +58,7 @@ struct SchedulerOptions {
   int context_length = 0;         // bounds prompt + max_tokens of one sequence
   int step_tokens_max = 512;      // rows of one step
   int running_sequences_max = 256;
+  int itl_target_ms = 0;  // gap between a stream's tokens that prefills beside it must keep to; 0 = none
 };
 
 // One block of bytes to copy (KvStore::copy_block) before the step's forward().
@@ -82,22 +99,36 @@ struct SequenceFigures {
   int generated_tokens = 0;
   int computed_tokens = 0;  // whose K and V are in its blocks
   int cached_tokens = 0;    // prompt tokens that the cache spared at its first admission
+  int preemptions = 0;      // of its request
+  int blocks_used = 0;      // held now, over all groups
+};
+
+// Figures of one living request.
+struct RequestFigures {
+  int sequences = 0;
   int preemptions = 0;
-  int blocks_used = 0;  // held now, over all groups
+  int blocks_used = 0;       // held now, over all groups; a shared block counts once
+  int blocks_as_copies = 0;  // what they would be if no sequence shared with another
+  int blocks_used_max = 0;   // the same two, at the step where it held most
+  int blocks_as_copies_max = 0;
 };
 
 // Decides each step; owns the block pools, the prefix tree and every sequence's block table.
 //
 // Owned by the engine; the engine thread only (check_admissible: any thread). One step is
-//   plan_step → copies, forward, sampling → commit_step → finish() for those that ended.
-// add() and finish() come between steps, never between plan_step and commit_step.
+//   plan_step → copies, forward, sampling → commit_step → fork() and finish() for those that branch or end.
+// add(), fork() and finish() come between steps, never between plan_step and commit_step.
+//
+// The sequences of one request share one life: they are admitted and preempted together, and whatever they
+// have in common is in the same blocks, the block that they part in up to the first write behind the fork.
 //
 // Invariants: (1) rows of a step <= step_tokens_max, decodes first; (2) a sequence that passed
 // check_admissible ends after a bounded number of steps, however small the pools: whoever holds blocks is
 // served before whoever holds none, and the oldest running sequence is never preempted; (3) every sequence of
-// a step holds all blocks that its rows write or see; (4) full blocks are in the prefix tree, prompt and
-// generated tokens alike, and an equal older block replaces a newer one; (5) at least one token of a sequence
-// is computed, however much of it is cached; (6) without living sequences no block is open or pinned.
+// a step holds all blocks that its rows write or see, and writes none that another holds; (4) full blocks are
+// in the prefix tree, prompt and generated tokens alike, and an equal older block replaces a newer one; (5)
+// at least one token of a sequence is computed, however much of it is cached; (6) without living sequences no
+// block is open or pinned.
 class Scheduler {
  public:
   // CHECKs the options: counts >= 1 per group, limits >= 1.
@@ -107,15 +138,20 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   // The door: whether the sequence fits the context and the *total* pools, alone. Errors: kInvalidArgument
-  // ("prompt_token_ids" empty, "max_tokens" or "prefill_chunk_tokens" negative), kResourceExhausted
-  // ("prompt_token_ids" when the prompt alone is too long, else "max_tokens"; with the numbers). Reads
-  // nothing that ever changes: any thread may call it.
+  // ("prompt_token_ids" empty, "max_tokens" or "prefill_chunk_tokens" negative, "n" not positive),
+  // kResourceExhausted ("prompt_token_ids" when the prompt alone is too long, "n" when fewer sequences would
+  // fit, else "max_tokens"; with the numbers). Reads nothing that ever changes: any thread may call it.
   [[nodiscard]] Result<> check_admissible(const SequenceRequest& request) const;
 
   // Queues a sequence that passed check_admissible (CHECKed).
   void add(SequenceRequest request);
+  // Adds a sequence to the parent's request; costs no block before it writes. By the next plan_step the
+  // request has at most `sequences` living ones.
+  void fork(const ForkRequest& request);
   // Ends a sequence in any state, finished or cancelled: its sealed blocks stay cached, the rest is free.
   void finish(SeqId seq);
+  // Ends all sequences of the request that `seq` belongs to.
+  void finish_request(SeqId seq);
 
   // The next step; empty when nothing lives. Its spans hold until commit_step or abandon_step.
   [[nodiscard]] ScheduledStep plan_step();
@@ -125,12 +161,16 @@ class Scheduler {
   // The planned rows were not computed: everything is as if they had not been planned, save that preempted
   // sequences stay so.
   void abandon_step();
+  // How long a committed step took, for the step budget. Steps may go unreported.
+  void note_step_time(const StepTime& time);
 
   [[nodiscard]] bool contains(SeqId seq) const;
   [[nodiscard]] SequenceFigures figures(SeqId seq) const;
+  // Of the request that `seq` belongs to.
+  [[nodiscard]] RequestFigures request_figures(SeqId seq) const;
   // Prompt and sampled tokens.
   [[nodiscard]] std::span<const TokenId> tokens(SeqId seq) const;
-  [[nodiscard]] int waiting_count() const;  // preempted ones included
+  [[nodiscard]] int waiting_count() const;  // sequences; preempted ones included
   [[nodiscard]] int running_count() const;
   [[nodiscard]] const BlockPool& pool(int group) const;
   [[nodiscard]] const RadixTree& tree() const;

@@ -16,50 +16,79 @@
 
 namespace quire {
 
-// Owned by Scheduler. Invariants: (1) a sequence is in exactly one of `running` (by arrival) and `waiting`
-// (by place); (2) `copies` is empty between steps. Members are destroyed in reverse order: sequences before
+// Owned by Scheduler. Invariants: (1) a group is in exactly one of `running` (by arrival) and `waiting` (by
+// place); (2) `copies` is empty between steps. Members are destroyed in reverse order: sequences before
 // the tree, the tree before the pools.
 struct Scheduler::Impl {
   struct PlaceOrder {
-    bool operator()(const Sequence* a, const Sequence* b) const { return a->place < b->place; }
+    bool operator()(const SequenceGroup* a, const SequenceGroup* b) const { return a->place < b->place; }
   };
   // The pin that keeps a copy's source while the engine copies.
   struct PendingCopy {
-    const Sequence* sequence = nullptr;
+    Sequence* sequence = nullptr;
     BlockCopy copy;
-    SealedBlock source;
+    SealedBlock source;     // of a hit that ends inside a block
+    KeptBlock forked_from;  // of a fork's first write
+  };
+  // The distinct blocks of a group.
+  struct HeldBlocks {
+    int held = 0;
+    int unshared = 0;   // that nobody outside holds: preemption frees them
+    int as_copies = 0;  // summed over the sequences
   };
   // How far admission looks ahead: to the growth that is expected soon, or to the last token allowed.
   enum class Horizon : uint8_t { kSoon, kEnd };
 
   explicit Impl(SchedulerOptions given);
 
+  [[nodiscard]] Result<> check_pools(const SequenceRequest& request) const;
   Sequence& get(SeqId seq);
   const Sequence& get(SeqId seq) const;
   [[nodiscard]] int group_count() const { return static_cast<int>(pools.size()); }
-  [[nodiscard]] bool is_oldest_running(const Sequence& s) const { return running.front() == &s; }
 
   // Planning, in this order.
   void plan_decodes();
   void plan_prefills();
   ScheduledStep assemble();
 
+  // Admission.
   void admit_waiting(int budget);
-  bool try_admit(Sequence& s);
-  [[nodiscard]] AdmissionView view_of(const Sequence& s, const PrefixMatch& match, Horizon horizon) const;
-  [[nodiscard]] BlockCounts peak_of(const Sequence& s, Horizon horizon) const;
+  [[nodiscard]] std::vector<SequenceGroup*> first_to_admit() const;
+  bool try_admit(SequenceGroup& group, const PrefixMatch& match);
+  void start_members();
+  void start(Sequence& s, const PrefixMatch& match, int spare);
+  [[nodiscard]] PrefixMatch match_of(const Sequence& s) const;
+  [[nodiscard]] bool is_leader_of(const Sequence& leader, const Sequence& s, const PrefixMatch& match) const;
+  [[nodiscard]] bool waits_for_leader(const Sequence& s, const PrefixMatch& match,
+                                      std::span<SequenceGroup* const> leaders) const;
+  // Blocks free or idle, without those that the hit would pin.
+  [[nodiscard]] int blocks_left(int group, const PrefixMatch& match) const;
+  [[nodiscard]] AdmissionView view_of(const SequenceGroup& group, const PrefixMatch& match,
+                                      Horizon horizon) const;
+  [[nodiscard]] BlockCounts peak_of(const SequenceGroup& group, Horizon horizon) const;
   void adopt_prefix(Sequence& s, const PrefixMatch& match);
   void adopt_partial(Sequence& s, const PrefixMatch& match);
+  [[nodiscard]] int sequences_running() const;
+
+  [[nodiscard]] bool may_decode(const SequenceGroup& group) const;
+  [[nodiscard]] int rows_planned() const;
+  [[nodiscard]] int prefill_budget() const;
+  [[nodiscard]] int rows_wanted(const Sequence& s) const;
+  void append_rows(const Sequence& s, ScheduledStep& step) const;
+  [[nodiscard]] HeldBlocks blocks_of(const SequenceGroup& group, int g) const;
   [[nodiscard]] int rows_that_fit(const Sequence& s, int rows) const;
   bool reserve_or_preempt(Sequence& s, int rows);
   bool make_room(int group, int blocks);
   void preempt_victim(int group);
-  void preempt(Sequence& s);
+  void preempt(SequenceGroup& group);
+  void unshare_tail(Sequence& s);
 
-  void run(Sequence& s);
-  void stop_running(Sequence& s);
+  void run(SequenceGroup& group);
+  void stop_running(SequenceGroup& group);
   void give_up_blocks(Sequence& s);
+  void end(Sequence& s);
   void commit_rows(Sequence& s);
+  void note_blocks(SequenceGroup& group) const;
   void cache_sealed(Sequence& s, int first_block);
 
   void audit_pins() const;
@@ -70,9 +99,11 @@ struct Scheduler::Impl {
   std::vector<BlockPool*> pool_pointers;
   RadixTree tree;
   std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences;
-  std::vector<Sequence*> running;
-  std::set<Sequence*, PlaceOrder> waiting;
+  std::map<uint64_t, SequenceGroup> groups;  // by arrival
+  std::vector<SequenceGroup*> running;
+  std::set<SequenceGroup*, PlaceOrder> waiting;
   std::vector<PendingCopy> copies;
+  StepPace pace;
   bool in_step = false;
   bool preempted_now = false;
   int64_t steps = 0;

@@ -249,7 +249,9 @@ TEST(Scheduler, FinishFreesInEveryState) {
   options.running_sequences_max = 2;
   Scheduler scheduler(options);
   scheduler.add({.seq = {1}, .prompt = counting(4), .max_tokens = 9});
-  scheduler.add({.seq = {2}, .prompt = counting(40), .max_tokens = 9});
+  Tokens other = counting(40);
+  other[0] = 99;
+  scheduler.add({.seq = {2}, .prompt = other, .max_tokens = 9});
   scheduler.add({.seq = {3}, .prompt = counting(4), .max_tokens = 9});
   run_step(scheduler);
   EXPECT_EQ(scheduler.figures({1}).state, SequenceState::kDecoding);

@@ -9,167 +9,122 @@
 
 namespace quire {
 
+// Those that decode together do so only when each has but one token left.
+bool Scheduler::Impl::may_decode(const SequenceGroup& group) const {
+  if (!group.decodes_together()) return true;
+  return std::ranges::all_of(group.members,
+                             [](const Sequence* s) { return s->started && s->left_to_compute() == 1; });
+}
+
 void Scheduler::Impl::plan_decodes() {
-  const std::vector<Sequence*> oldest_first = running;
-  for (Sequence* s : oldest_first) {
-    if (!s->running || s->left_to_compute() > 1) continue;
-    if (reserve_or_preempt(*s, 1)) s->rows = 1;
+  const std::vector<SequenceGroup*> oldest_first = running;
+  for (SequenceGroup* group : oldest_first) {
+    if (!group->running || !may_decode(*group)) continue;
+    for (Sequence* s : group->members) {
+      if (s->rows > 0 || !s->started || s->left_to_compute() > 1) continue;
+      if (!reserve_or_preempt(*s, 1)) break;
+      s->rows = 1;
+    }
   }
 }
 
+int Scheduler::Impl::rows_planned() const {
+  int rows = 0;
+  for (const SequenceGroup* group : running)
+    for (const Sequence* s : group->members) rows += s->rows;
+  return rows;
+}
+
+int Scheduler::Impl::rows_wanted(const Sequence& s) const {
+  if (s.rows > 0 || !s.started) return 0;
+  const int left = s.left_to_compute() - (s.group->decodes_together() ? 1 : 0);
+  const int chunk = s.request.prefill_chunk_tokens;
+  return std::min(left, chunk > 0 ? chunk : std::numeric_limits<int>::max());
+}
+
+int Scheduler::Impl::prefill_budget() const {
+  const int decode_rows = rows_planned();
+  return prefill_rows_allowed(pace, {.decode_rows = decode_rows,
+                                     .rows_max = options.step_tokens_max - decode_rows,
+                                     .itl_target_ms = static_cast<double>(options.itl_target_ms)});
+}
+
 void Scheduler::Impl::plan_prefills() {
-  const auto decoding = [](const Sequence* s) { return s->rows > 0; };
-  const int budget = options.step_tokens_max - static_cast<int>(std::ranges::count_if(running, decoding));
   // Who was just preempted must not come back at once.
-  if (!preempted_now) admit_waiting(budget);
+  if (!preempted_now) admit_waiting(prefill_budget());
+  start_members();
+  // Of those that have just come, the cache may have left one token to compute.
+  plan_decodes();
 
   std::vector<Sequence*> prefills;
   std::vector<int> wanted;
-  for (Sequence* s : running) {
-    if (s->rows > 0) continue;
-    const int chunk = s->request.prefill_chunk_tokens;
-    prefills.push_back(s);
-    wanted.push_back(std::min(s->left_to_compute(), chunk > 0 ? chunk : std::numeric_limits<int>::max()));
+  for (SequenceGroup* group : running) {
+    for (Sequence* s : group->members) {
+      if (rows_wanted(*s) == 0) continue;
+      prefills.push_back(s);
+      wanted.push_back(rows_wanted(*s));
+    }
   }
   const std::vector<int> shares =
-      share_prefill_budget({.rows = budget, .share_min = options.geometry.block_tokens}, wanted);
+      share_prefill_budget({.rows = prefill_budget(), .share_min = options.geometry.block_tokens}, wanted);
+  const auto has_rows = [](const SequenceGroup& group) {
+    return std::ranges::any_of(group.members, [](const Sequence* s) { return s->rows > 0; });
+  };
   for (size_t i = 0; i < prefills.size(); ++i) {
     Sequence& s = *prefills[i];
-    if (!s.running || shares[i] == 0) continue;
+    if (!s.group->running || shares[i] == 0) continue;
     int rows = rows_that_fit(s, shares[i]);
-    // A prefill waits for room, save the oldest sequence: it must go on whatever it costs.
-    if (rows == 0 && !is_oldest_running(s)) continue;
-    rows = std::max(rows, 1);
+    if (rows <= 0) {
+      // A prefill waits for room, save the oldest request: one of its sequences must go on whatever it costs.
+      if (s.group != running.front() || has_rows(*s.group)) continue;
+      rows = 1;
+    }
     if (reserve_or_preempt(s, rows)) s.rows = rows;
   }
+}
+
+void Scheduler::Impl::append_rows(const Sequence& s, ScheduledStep& step) const {
+  if (s.left_to_compute() == s.rows) step.completing.push_back(static_cast<int>(step.plan.sequences.size()));
+  PlannedSequence& planned = step.plan.sequences.emplace_back();
+  planned.seq = s.request.seq;
+  planned.first_position = s.computed();
+  planned.tokens =
+      std::span(s.tokens).subspan(static_cast<size_t>(s.computed()), static_cast<size_t>(s.rows));
+  if (s.wants_prompt_logits()) {
+    planned.logits_from = std::clamp(s.prompt_logits_done - s.computed(), 0, s.rows);
+  } else {
+    planned.logits_from = s.left_to_compute() == s.rows ? s.rows - 1 : s.rows;
+  }
+  for (int g = 0; g < group_count(); ++g) planned.block_table[static_cast<size_t>(g)] = s.table.ids(g);
 }
 
 ScheduledStep Scheduler::Impl::assemble() {
   ScheduledStep step;
   for (const PendingCopy& copy : copies) step.copies.push_back(copy.copy);
-  const auto append = [&](const Sequence& s) {
-    if (s.left_to_compute() == s.rows)
-      step.completing.push_back(static_cast<int>(step.plan.sequences.size()));
-    PlannedSequence& planned = step.plan.sequences.emplace_back();
-    planned.seq = s.request.seq;
-    planned.first_position = s.computed();
-    planned.tokens =
-        std::span(s.tokens).subspan(static_cast<size_t>(s.computed()), static_cast<size_t>(s.rows));
-    if (s.wants_prompt_logits()) {
-      planned.logits_from = std::clamp(s.prompt_logits_done - s.computed(), 0, s.rows);
-    } else {
-      planned.logits_from = s.left_to_compute() == s.rows ? s.rows - 1 : s.rows;
-    }
-    for (int g = 0; g < group_count(); ++g) planned.block_table[static_cast<size_t>(g)] = s.table.ids(g);
+  const auto append_if = [&](auto&& wanted) {
+    for (const SequenceGroup* group : running)
+      for (const Sequence* s : group->members)
+        if (s->rows > 0 && wanted(*s)) append_rows(*s, step);
   };
-  const auto is_decode = [](const Sequence* s) { return s->left_to_compute() == 1; };
-  for (const Sequence* s : running)
-    if (s->rows > 0 && is_decode(s)) append(*s);
-  for (const Sequence* s : running)
-    if (s->rows > 0 && !is_decode(s)) append(*s);
+  append_if([](const Sequence& s) { return s.left_to_compute() == 1; });
+  append_if([](const Sequence& s) { return s.left_to_compute() > 1; });
   CHECK(!step.empty() || sequences.empty());
   return step;
-}
-
-void Scheduler::Impl::admit_waiting(int budget) {
-  auto prefilling =
-      static_cast<int>(std::ranges::count_if(running, [](const Sequence* s) { return s->rows == 0; }));
-  while (!waiting.empty() && std::ssize(running) < options.running_sequences_max && prefilling < budget) {
-    if (!try_admit(**waiting.begin())) break;
-    ++prefilling;
-  }
-}
-
-bool Scheduler::Impl::try_admit(Sequence& s) {
-  const PrefixMatch match =
-      tree.match(s.request.scope, std::span(s.tokens).first(static_cast<size_t>(s.reusable())));
-  // The oldest running one is never a victim, so one that would become the oldest must fit to its end, too.
-  const bool becomes_oldest = !running.empty() && s.place.arrival < running.front()->place.arrival;
-  const bool must_fit = s.preemptions >= kPreemptionsFree || becomes_oldest;
-  const int spare =
-      blocks_to_spare(view_of(s, match, must_fit ? Horizon::kEnd : Horizon::kSoon), group_count());
-  if (spare < 0 && !running.empty()) return false;
-  adopt_prefix(s, match);
-  // A copy pins its source during the step: one block more than the sequence needs.
-  if (match.partial_tokens > 0 && spare >= 1) adopt_partial(s, match);
-  if (!s.was_admitted) s.cached_tokens = std::min(s.computed(), s.prompt_tokens);
-  run(s);
-  return true;
-}
-
-BlockCounts Scheduler::Impl::peak_of(const Sequence& s, Horizon horizon) const {
-  const int growth = kGrowthBlocks * options.geometry.block_tokens;
-  return peak_blocks(options.geometry, horizon == Horizon::kEnd ? s.length_max() : s.length_soon(growth));
-}
-
-AdmissionView Scheduler::Impl::view_of(const Sequence& s, const PrefixMatch& match, Horizon horizon) const {
-  AdmissionView view;
-  view.wanted = peak_of(s, horizon);
-  for (const Sequence* r : running) {
-    const BlockCounts peak = peak_of(*r, horizon);
-    for (size_t g = 0; g < pools.size(); ++g) view.promised[g] += peak[g];
-  }
-  for (size_t g = 0; g < pools.size(); ++g) {
-    const BlockPool& pool = *pools[g];
-    if (options.geometry.groups[g].window > 0) {
-      // Blocks come and go, and a shared one that one sequence drops is not free: weigh the peaks.
-      view.available[g] = pool.total();
-      continue;
-    }
-    view.available[g] = pool.free_count() + pool.idle_count();
-    for (PrefixNodeId node : match.path)
-      if (pool.state(tree.block(node, static_cast<int>(g))) == BlockState::kIdle) --view.available[g];
-    view.wanted[g] -= static_cast<int>(match.path.size());
-    for (const Sequence* r : running)
-      view.promised[g] -= std::min(r->table.blocks_used(static_cast<int>(g)), peak_of(*r, horizon)[g]);
-  }
-  return view;
-}
-
-void Scheduler::Impl::adopt_prefix(Sequence& s, const PrefixMatch& match) {
-  const int block_tokens = options.geometry.block_tokens;
-  const int end = static_cast<int>(match.path.size()) * block_tokens;
-  for (size_t i = 0; i < match.path.size(); ++i) {
-    const int last_position = (static_cast<int>(i) + 1) * block_tokens - 1;
-    SealedBlocks blocks;
-    for (size_t g = 0; g < pools.size(); ++g) {
-      const int window = options.geometry.groups[g].window;
-      if (window == 0 || last_position > end - window)
-        blocks[g] = pools[g]->pin(tree.block(match.path[i], static_cast<int>(g)));
-    }
-    s.table.adopt(std::move(blocks));
-  }
-  s.tip = match.path.empty() ? kNoPrefixNode : match.path.back();
-  tree.hold(s.tip);
-}
-
-void Scheduler::Impl::adopt_partial(Sequence& s, const PrefixMatch& match) {
-  SealedBlocks sources;
-  for (size_t g = 0; g < pools.size(); ++g)
-    sources[g] = pools[g]->pin(tree.block(match.partial, static_cast<int>(g)));
-  for (int g = 0; g < group_count(); ++g)
-    if (!make_room(g, 1)) return;
-  const auto to = s.table.adopt_partial(match.partial_tokens);
-  CHECK(to);
-  for (size_t g = 0; g < pools.size(); ++g) {
-    copies.push_back({.sequence = &s,
-                      .copy = {.group = static_cast<int>(g), .from = sources[g].id(), .to = (*to)[g]},
-                      .source = std::move(sources[g])});
-  }
 }
 
 // The most of `rows` rows for which free and idle blocks suffice.
 int Scheduler::Impl::rows_that_fit(const Sequence& s, int rows) const {
   for (int g = 0; g < group_count(); ++g) {
     const BlockPool& pool = *pools[static_cast<size_t>(g)];
-    const int64_t blocks = std::ssize(s.table.ids(g)) + pool.free_count() + pool.idle_count();
+    const int64_t copied = s.table.shares_tail() ? 1 : 0;
+    const int64_t blocks = std::ssize(s.table.ids(g)) + pool.free_count() + pool.idle_count() - copied;
     const int64_t room = blocks * options.geometry.block_tokens - s.computed();
     rows = static_cast<int>(std::min<int64_t>(rows, room));
   }
   return rows;
 }
 
-// False when the sequence itself became the victim.
+// False when the sequence's own group became the victim.
 bool Scheduler::Impl::reserve_or_preempt(Sequence& s, int rows) {
   while (true) {
     const BlockCounts wanted = s.table.blocks_wanted(rows);
@@ -178,10 +133,21 @@ bool Scheduler::Impl::reserve_or_preempt(Sequence& s, int rows) {
       if (!make_room(g, wanted[static_cast<size_t>(g)])) lacking_group = g;
     if (lacking_group < 0) break;
     preempt_victim(lacking_group);
-    if (!s.running) return false;
+    if (!s.group->running) return false;
   }
+  if (s.table.shares_tail()) unshare_tail(s);
   CHECK(s.table.reserve(rows));
   return true;
+}
+
+void Scheduler::Impl::unshare_tail(Sequence& s) {
+  TailCopy tail = s.table.unshare_tail();
+  for (size_t g = 0; g < pools.size(); ++g) {
+    copies.push_back({.sequence = &s,
+                      .copy = {.group = static_cast<int>(g), .from = tail.from[g].id(), .to = tail.to[g]},
+                      .source = {},
+                      .forked_from = std::move(tail.from[g])});
+  }
 }
 
 bool Scheduler::Impl::make_room(int group, int blocks) {
@@ -192,12 +158,15 @@ bool Scheduler::Impl::make_room(int group, int blocks) {
 
 void Scheduler::Impl::preempt_victim(int group) {
   std::vector<VictimCandidate> candidates;
-  for (const Sequence* s : std::span(running).subspan(1)) {
-    candidates.push_back({.priority = s->request.priority,
-                          .arrival = s->place.arrival,
-                          .recompute_tokens = s->computed(),
-                          .blocks_freed = s->table.blocks_unshared(group),
-                          .preemptions = s->preemptions});
+  for (const SequenceGroup* r : std::span(running).subspan(1)) {
+    // What the sequences have in common is computed once.
+    int computed = std::min(r->lead().computed(), r->prompt_tokens);
+    for (const Sequence* s : r->members) computed += std::max(0, s->computed() - r->prompt_tokens);
+    candidates.push_back({.priority = r->priority,
+                          .arrival = r->place.arrival,
+                          .recompute_tokens = computed,
+                          .blocks_freed = blocks_of(*r, group).unshared,
+                          .preemptions = r->preemptions});
   }
   const auto victim = choose_victim(candidates);
   // The door let nothing in that does not fit alone.
@@ -205,14 +174,14 @@ void Scheduler::Impl::preempt_victim(int group) {
   preempt(*running[*victim + 1]);
 }
 
-void Scheduler::Impl::preempt(Sequence& s) {
+void Scheduler::Impl::preempt(SequenceGroup& group) {
   // One that was admitted in this very step has lost nothing.
-  if (!s.admitted_now) {
-    ++s.preemptions;
-    s.waiting_as = SequenceState::kPreempted;
+  if (!group.admitted_now) {
+    ++group.preemptions;
+    group.waiting_as = SequenceState::kPreempted;
   }
   preempted_now = true;
-  stop_running(s);
+  stop_running(group);
 }
 
 }  // namespace quire

@@ -3,9 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -19,7 +18,8 @@ namespace quire {
 // token is a hash of the newest rows of all groups.
 class ToyModel {
  public:
-  ToyModel(KvGeometry geometry, int vocab_size) : geometry_(std::move(geometry)), vocab_size_(vocab_size) {}
+  ToyModel(KvGeometry geometry, int vocab_size)
+      : geometry_(std::move(geometry)), vocab_size_(vocab_size), frames_(geometry_.groups.size()) {}
 
   // Computes the planned rows in the simulated frames; returns the next token for every wanted logits row.
   std::vector<TokenId> forward(const StepPlan& plan) {
@@ -40,8 +40,9 @@ class ToyModel {
   }
 
   void copy(const BlockCopy& copy) {
+    const auto group = static_cast<size_t>(copy.group);
     for (int slot = 0; slot < geometry_.block_tokens; ++slot)
-      frames_[{copy.group, copy.to.value, slot}] = frames_[{copy.group, copy.from.value, slot}];
+      frame_row(group, copy.to, slot) = uint64_t{frame_row(group, copy.from, slot)};
   }
 
   // After each of `tokens`, the next one: alone, without any block.
@@ -78,7 +79,14 @@ class ToyModel {
   uint64_t& row_of(size_t group, std::span<const BlockId> blocks, Position position) {
     const auto index = static_cast<size_t>(position / geometry_.block_tokens);
     CHECK(index < blocks.size() && blocks[index] != kNoBlock);
-    return frames_[{static_cast<int>(group), blocks[index].value, position % geometry_.block_tokens}];
+    return frame_row(group, blocks[index], position % geometry_.block_tokens);
+  }
+
+  uint64_t& frame_row(size_t group, BlockId block, int slot) {
+    const auto index = static_cast<size_t>(block.value) * static_cast<size_t>(geometry_.block_tokens) +
+                       static_cast<size_t>(slot);
+    if (frames_[group].size() <= index) frames_[group].resize(2 * index + 1);
+    return frames_[group][index];
   }
 
   TokenId token_of(std::span<const uint64_t> newest) const {
@@ -89,7 +97,7 @@ class ToyModel {
 
   const KvGeometry geometry_;
   const int vocab_size_;
-  std::map<std::tuple<int, int32_t, int>, uint64_t> frames_;  // (group, block, slot)
+  std::vector<std::vector<uint64_t>> frames_;  // [group][block, slot]
 };
 
 }  // namespace quire
