@@ -1,0 +1,41 @@
+#include "tests/sim/checkers/block_conservation.h"
+
+#include <set>
+
+namespace quire::sim {
+
+void BlockConservation::on_plan(const ScheduledStep& step) {
+  scheduler_.audit();
+  if (step.plan.row_count() > options_.step_tokens_max)
+    violated("{} rows in a step of at most {}", step.plan.row_count(), options_.step_tokens_max);
+  if (scheduler_.running_count() > options_.running_sequences_max)
+    violated("{} sequences run, at most {} may", scheduler_.running_count(), options_.running_sequences_max);
+  std::set<SeqId> once;
+  std::set<std::pair<size_t, BlockId>> written;
+  for (const PlannedSequence& planned : step.plan.sequences) {
+    if (planned.tokens.empty() || !once.insert(planned.seq).second)
+      violated("sequence {} is planned twice or for nothing", planned.seq.value);
+    const int end = planned.first_position + static_cast<int>(planned.tokens.size());
+    for (size_t g = 0; g < options_.geometry.groups.size(); ++g) {
+      const int bt = options_.geometry.block_tokens;
+      for (int block = planned.first_position / bt; block <= (end - 1) / bt; ++block) {
+        const BlockId id = planned.block_table[g][static_cast<size_t>(block)];
+        if (scheduler_.pool(static_cast<int>(g)).state(id) != BlockState::kOpen)
+          violated("sequence {} writes block {} of group {}, which is not open", planned.seq.value, id.value,
+                   g);
+        if (!written.insert({g, id}).second) violated("block {} of group {} has two writers", id.value, g);
+      }
+    }
+  }
+}
+
+void BlockConservation::on_silence() {
+  for (size_t g = 0; g < options_.geometry.groups.size(); ++g) {
+    const BlockPool& pool = scheduler_.pool(static_cast<int>(g));
+    if (pool.open_count() + pool.pinned_count() > 0)
+      violated("nothing lives, yet {} blocks of group {} are open and {} pinned", pool.open_count(), g,
+               pool.pinned_count());
+  }
+}
+
+}  // namespace quire::sim
