@@ -65,15 +65,49 @@ BlockPool::~BlockPool() {
 
 std::optional<OpenBlock> BlockPool::lease() {
   if (free_head_ < 0) return std::nullopt;
-  const BlockId id{free_head_};
+  return open_free(BlockId{free_head_});
+}
+
+OpenBlock BlockPool::open_free(BlockId id) {
   Block& leased = block(id);
-  free_head_ = leased.next;
+  (leased.previous < 0 ? free_head_ : block(BlockId{leased.previous}).next) = leased.next;
+  if (leased.next >= 0) block(BlockId{leased.next}).previous = leased.previous;
   --free_count_;
   leased = Block{};
   leased.state = BlockState::kOpen;
   leased.pins = 1;
   ++open_count_;
   return OpenBlock(this, id);
+}
+
+// Free blocks in a row from `first` on.
+int BlockPool::free_run_at(int first) const {
+  int end = first;
+  while (end < total() && blocks_[static_cast<size_t>(end)].state == BlockState::kFree) ++end;
+  return end - first;
+}
+
+std::vector<OpenBlock> BlockPool::lease_range(int count) {
+  CHECK(count >= 1);
+  std::vector<OpenBlock> range;
+  int first = 0;
+  for (int run = 0; first < total(); first += run + 1) {
+    run = free_run_at(first);
+    if (run >= count) break;
+  }
+  if (first >= total()) return range;
+  range.reserve(static_cast<size_t>(count));
+  for (int32_t i = first; i < first + count; ++i) range.push_back(open_free(BlockId{i}));
+  return range;
+}
+
+int BlockPool::free_in_ranges_below(int count) const {
+  int free = 0;
+  for (int first = 0, run = 0; first < total(); first += run + 1) {
+    run = free_run_at(first);
+    if (run < count) free += run;
+  }
+  return free;
 }
 
 OpenBlock BlockPool::share(const OpenBlock& open) {
@@ -134,6 +168,7 @@ void BlockPool::push_free(BlockId id) {
   Block& freed = block(id);
   freed = Block{};
   freed.next = free_head_;
+  if (free_head_ >= 0) block(BlockId{free_head_}).previous = id.value;
   free_head_ = id.value;
   ++free_count_;
 }
@@ -213,9 +248,11 @@ void BlockPool::audit() const {
 
 void BlockPool::audit_free_list() const {
   int count = 0;
+  int32_t previous = -1;
   for (int32_t i = free_head_; i >= 0; i = block(BlockId{i}).next) {
-    CHECK(block(BlockId{i}).state == BlockState::kFree);
+    CHECK(block(BlockId{i}).state == BlockState::kFree && block(BlockId{i}).previous == previous);
     CHECK(++count <= free_count_);
+    previous = i;
   }
   CHECK(count == free_count_);
 }

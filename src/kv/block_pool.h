@@ -94,6 +94,9 @@ class BlockPool {
 
   // A free block as an open one; nullopt when none is free (the caller may evict idle ones).
   [[nodiscard]] std::optional<OpenBlock> lease();
+  // `count` free blocks with consecutive ids as open ones, the first such range; empty when there is none.
+  // O(total).
+  [[nodiscard]] std::vector<OpenBlock> lease_range(int count);
   // One more holder of a block that is written in part.
   [[nodiscard]] OpenBlock share(const OpenBlock& block);
   // Gives a hold on an open block up, but keeps its frame; reopen() undoes that.
@@ -120,6 +123,9 @@ class BlockPool {
   [[nodiscard]] int pin_count(BlockId id) const { return block(id).pins; }
   [[nodiscard]] int keep_count(BlockId id) const { return block(id).keeps; }
 
+  // Free blocks in ranges shorter than `count`; O(total).
+  [[nodiscard]] int free_in_ranges_below(int count) const;
+
   // CHECKs every invariant; O(total).
   void audit() const;
 
@@ -136,6 +142,8 @@ class BlockPool {
   };
   [[nodiscard]] const Block& block(BlockId id) const;
   [[nodiscard]] Block& block(BlockId id) { return const_cast<Block&>(std::as_const(*this).block(id)); }
+  OpenBlock open_free(BlockId id);
+  [[nodiscard]] int free_run_at(int first) const;
   void push_free(BlockId id);
   void push_idle(BlockId id);
   void unlink_idle(BlockId id);

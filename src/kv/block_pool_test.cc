@@ -297,5 +297,33 @@ TEST(BlockPool, AgreesWithPlainContainersOverRandomOperations) {
   }
 }
 
+TEST(BlockPool, RangesAreTheFirstThatFit) {
+  BlockPool pool(10);
+  auto first = pool.lease_range(3);
+  auto second = pool.lease_range(2);
+  auto third = pool.lease_range(5);
+  ASSERT_EQ(third.size(), 5u);
+  EXPECT_EQ(third.front().id(), BlockId{5});
+  EXPECT_TRUE(pool.lease_range(1).empty());
+  first.clear();
+  third.resize(3);  // free: 0 1 2, 8 9
+  pool.audit();
+  EXPECT_TRUE(pool.lease_range(4).empty());
+  EXPECT_EQ(pool.free_count(), 5);
+  EXPECT_EQ(pool.free_in_ranges_below(3), 2);
+  EXPECT_EQ(pool.free_in_ranges_below(4), 5);
+  EXPECT_EQ(pool.free_in_ranges_below(2), 0);
+  const auto again = pool.lease_range(2);
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].id(), BlockId{0});
+  EXPECT_EQ(again[1].id(), BlockId{1});
+  pool.audit();
+  // What lease() hands out beside ranges is free, too.
+  const auto single = pool.lease();
+  ASSERT_TRUE(single);
+  pool.audit();
+  EXPECT_EQ(pool.free_count(), 2);
+}
+
 }  // namespace
 }  // namespace quire

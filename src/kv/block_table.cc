@@ -91,6 +91,21 @@ bool BlockTable::reserve(int tokens) {
   return true;
 }
 
+bool BlockTable::reserve_range(int tokens) {
+  CHECK(tokens >= 1);
+  const int blocks = ceil_div(tokens, geometry_->block_tokens);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    CHECK(groups_[g].ids.empty());
+    groups_[g].open = pools_[g]->lease_range(blocks);
+    if (groups_[g].open.empty()) {
+      release();
+      return false;
+    }
+    for (const OpenBlock& open : groups_[g].open) groups_[g].ids.push_back(open.id());
+  }
+  return true;
+}
+
 int BlockTable::commit(int tokens) {
   CHECK(tokens >= 0);
   const int sealed_before = sealed_count();

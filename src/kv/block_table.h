@@ -56,6 +56,9 @@ class BlockTable {
   // Leases what blocks_wanted() says, with no tail shared; false, and nothing changed, when a pool has too
   // few free blocks.
   [[nodiscard]] bool reserve(int tokens);
+  // Leases all blocks that `tokens` positions take, on an empty table, as one range of consecutive ids per
+  // group; false, and nothing changed, when a pool has no such range.
+  [[nodiscard]] bool reserve_range(int tokens);
   // `tokens` reserved positions were written. Seals the blocks that became full; returns how many per group.
   int commit(int tokens);
   // Lets the sealed blocks go of which no token from position tokens_used() on sees any.

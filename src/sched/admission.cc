@@ -73,6 +73,7 @@ bool Scheduler::Impl::is_leader_of(const Sequence& leader, const Sequence& s,
 
 bool Scheduler::Impl::waits_for_leader(const Sequence& s, const PrefixMatch& match,
                                        std::span<SequenceGroup* const> leaders) const {
+  if (options.kv_policy != KvPolicy::kRadix) return false;
   return std::ranges::any_of(leaders, [&](const SequenceGroup* group) {
     return std::ranges::any_of(group->members,
                                [&](const Sequence* leader) { return is_leader_of(*leader, s, match); });
@@ -80,6 +81,7 @@ bool Scheduler::Impl::waits_for_leader(const Sequence& s, const PrefixMatch& mat
 }
 
 bool Scheduler::Impl::try_admit(SequenceGroup& group, const PrefixMatch& match) {
+  if (options.kv_policy == KvPolicy::kContiguous) return try_admit_range(group);
   // The oldest running one is never a victim, so one that would become the oldest must fit to its end, too.
   const bool becomes_oldest = !running.empty() && group.place.arrival < running.front()->place.arrival;
   const bool must_fit = group.preemptions >= kPreemptionsFree || becomes_oldest;
@@ -87,6 +89,17 @@ bool Scheduler::Impl::try_admit(SequenceGroup& group, const PrefixMatch& match) 
       blocks_to_spare(view_of(group, match, must_fit ? Horizon::kEnd : Horizon::kSoon), group_count());
   if (spare < 0 && !running.empty()) return false;
   start(group.lead(), match, spare);
+  run(group);
+  return true;
+}
+
+bool Scheduler::Impl::try_admit_range(SequenceGroup& group) {
+  if (!group.lead().table.reserve_range(static_cast<int>(group.length_max()))) {
+    // The door let nothing in that does not fit alone.
+    CHECK(!running.empty());
+    return false;
+  }
+  group.lead().started = group.lead().started_now = true;
   run(group);
   return true;
 }
@@ -117,10 +130,14 @@ void Scheduler::Impl::start(Sequence& s, const PrefixMatch& match, int spare) {
 
 BlockCounts Scheduler::Impl::peak_of(const SequenceGroup& group, Horizon horizon) const {
   const int growth = kGrowthBlocks * options.geometry.block_tokens;
-  return group_peak_blocks(
-      options.geometry, {.prompt_tokens = group.prompt_tokens,
-                         .tokens = horizon == Horizon::kEnd ? group.length_max() : group.length_soon(growth),
-                         .sequences = group.sequences_expected()});
+  return peak_of({.prompt_tokens = group.prompt_tokens,
+                  .tokens = horizon == Horizon::kEnd ? group.length_max() : group.length_soon(growth),
+                  .sequences = group.sequences_expected()});
+}
+
+BlockCounts Scheduler::Impl::peak_of(GroupDemand demand) const {
+  demand.policy = options.kv_policy;
+  return group_peak_blocks(options.geometry, demand);
 }
 
 int Scheduler::Impl::blocks_left(int group, const PrefixMatch& match) const {

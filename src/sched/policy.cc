@@ -120,14 +120,17 @@ BlockCounts peak_blocks(const KvGeometry& geometry, int64_t tokens) {
 
 BlockCounts group_peak_blocks(const KvGeometry& geometry, const GroupDemand& demand) {
   const BlockCounts alone = peak_blocks(geometry, demand.tokens);
-  if (demand.sequences <= 1) return alone;
+  const int64_t all = ceil_div(demand.tokens, int64_t{geometry.block_tokens});
   const int64_t shared = demand.prompt_tokens / geometry.block_tokens;
-  const int64_t own = ceil_div(demand.tokens, int64_t{geometry.block_tokens}) - shared;
   BlockCounts peak{};
   for (size_t g = 0; g < geometry.groups.size(); ++g) {
-    int64_t blocks = shared + demand.sequences * (own + 1);
-    if (geometry.groups[g].window > 0)
-      blocks = std::min<int64_t>(blocks, int64_t{demand.sequences} * alone[g]);
+    int64_t blocks = int64_t{demand.sequences} * alone[g];
+    if (demand.policy == KvPolicy::kContiguous) {
+      blocks = demand.sequences * all;
+    } else if (demand.policy == KvPolicy::kRadix && demand.sequences > 1) {
+      const int64_t with_shared = shared + demand.sequences * (all - shared + 1);
+      blocks = geometry.groups[g].window > 0 ? std::min(with_shared, blocks) : with_shared;
+    }
     peak[g] = static_cast<int>(std::min<int64_t>(blocks, std::numeric_limits<int>::max()));
   }
   return peak;

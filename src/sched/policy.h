@@ -9,6 +9,7 @@
 
 #include "core/kv_geometry.h"
 #include "kv/block_table.h"
+#include "sched/kv_policy.h"
 
 namespace quire {
 
@@ -104,12 +105,14 @@ struct VictimCandidate {
 // position at a time.
 [[nodiscard]] BlockCounts peak_blocks(const KvGeometry& geometry, int64_t tokens);
 
-// The same for `sequences` sequences of one prompt that share its full blocks: each has blocks of its own
-// behind them, and one that it may compute although another has it.
+// The same for the `sequences` sequences of one request. Under kRadix they share the prompt's full blocks,
+// and each has blocks of its own behind them and one that it may compute although another has it; under
+// kPaged one that was preempted shares nothing when it comes back; under kContiguous a window frees nothing.
 struct GroupDemand {
   int64_t prompt_tokens = 0;
   int64_t tokens = 0;  // of the longest sequence
   int sequences = 1;
+  KvPolicy policy = KvPolicy::kRadix;
 };
 [[nodiscard]] BlockCounts group_peak_blocks(const KvGeometry& geometry, const GroupDemand& demand);
 

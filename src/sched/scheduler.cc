@@ -11,13 +11,8 @@ namespace quire {
 namespace {
 
 std::vector<std::unique_ptr<BlockPool>> make_pools(const SchedulerOptions& options) {
-  CHECK(options.block_counts.size() == options.geometry.groups.size());
-  CHECK(!options.block_counts.empty() && options.block_counts.size() <= kLayerGroupsMax);
   std::vector<std::unique_ptr<BlockPool>> pools;
-  for (int count : options.block_counts) {
-    CHECK(count >= 1);
-    pools.push_back(std::make_unique<BlockPool>(count));
-  }
+  for (int count : options.block_counts) pools.push_back(std::make_unique<BlockPool>(count));
   return pools;
 }
 
@@ -28,10 +23,7 @@ std::vector<BlockPool*> pointers_to(const std::vector<std::unique_ptr<BlockPool>
 }
 
 SchedulerOptions checked(SchedulerOptions options) {
-  CHECK(options.geometry.block_tokens >= 1);
-  CHECK(options.context_length >= 1);
-  CHECK(options.step_tokens_max >= 1);
-  CHECK(options.running_sequences_max >= 1);
+  CHECK(Scheduler::check_options(options));
   // Every running sequence may decode in every step.
   options.running_sequences_max = std::min(options.running_sequences_max, options.step_tokens_max);
   return options;
@@ -43,7 +35,9 @@ Scheduler::Impl::Impl(SchedulerOptions given)
     : options(checked(std::move(given))),
       pools(make_pools(options)),
       pool_pointers(pointers_to(pools)),
-      tree(options.geometry, pool_pointers) {}
+      tree(options.geometry, pool_pointers) {
+  accounting.group_count = group_count();
+}
 
 Sequence& Scheduler::Impl::get(SeqId seq) {
   const auto found = sequences.find(seq);
@@ -97,8 +91,8 @@ void Scheduler::Impl::end(Sequence& s) {
 void Scheduler::Impl::commit_rows(Sequence& s) {
   const int sealed_before = s.table.sealed_count();
   s.table.commit(s.rows);
-  cache_sealed(s, sealed_before);
-  s.table.drop_left_window();
+  if (options.kv_policy == KvPolicy::kRadix) cache_sealed(s, sealed_before);
+  if (options.kv_policy != KvPolicy::kContiguous) s.table.drop_left_window();
   if (s.request.prompt_logits == PromptLogits::kAll)
     s.prompt_logits_done = std::clamp(s.computed(), s.prompt_logits_done, s.prompt_tokens);
   s.rows = 0;
@@ -180,6 +174,10 @@ void Scheduler::Impl::audit_pins() const {
 
 void Scheduler::Impl::audit_path(const Sequence& s) const {
   PrefixNodeId node = s.tip;
+  if (options.kv_policy != KvPolicy::kRadix) {
+    CHECK(node == kNoPrefixNode);
+    return;
+  }
   for (int index = s.table.sealed_count(); index-- > 0; node = tree.parent(node)) {
     CHECK(node != kNoPrefixNode);
     for (int g = 0; g < group_count(); ++g) {
@@ -192,63 +190,6 @@ void Scheduler::Impl::audit_path(const Sequence& s) const {
 
 Scheduler::Scheduler(SchedulerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Scheduler::~Scheduler() = default;
-
-Result<> Scheduler::check_admissible(const SequenceRequest& request) const {
-  const SchedulerOptions& options = impl_->options;
-  if (request.prompt.empty())
-    return fail(ErrorCode::kInvalidArgument, "prompt_token_ids",
-                "prompt_token_ids is empty, at least 1 is needed");
-  if (request.max_tokens < 0)
-    return fail(ErrorCode::kInvalidArgument, "max_tokens", "max_tokens is {}, must be >= 0",
-                request.max_tokens);
-  if (request.prefill_chunk_tokens < 0) {
-    return fail(ErrorCode::kInvalidArgument, "prefill_chunk_tokens",
-                "prefill_chunk_tokens is {}, must be >= 0", request.prefill_chunk_tokens);
-  }
-  if (request.sequences < 1 || request.sequences > options.running_sequences_max) {
-    return fail(ErrorCode::kInvalidArgument, "n", "n is {}, must be >= 1 and at most {}", request.sequences,
-                options.running_sequences_max);
-  }
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t context = options.context_length;
-  if (prompt > context) {
-    return fail(ErrorCode::kResourceExhausted, "prompt_token_ids",
-                "the prompt has {} tokens, the context length is {}", prompt, context);
-  }
-  if (prompt + request.max_tokens > context) {
-    return fail(ErrorCode::kResourceExhausted, "max_tokens",
-                "{} prompt tokens and max_tokens {} make {}, the context length is {}", prompt,
-                request.max_tokens, prompt + request.max_tokens, context);
-  }
-  return impl_->check_pools(request);
-}
-
-Result<> Scheduler::Impl::check_pools(const SequenceRequest& request) const {
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
-  // The last sampled token is never computed.
-  const int64_t length = prompt + std::max(0, request.max_tokens - 1);
-  const BlockCounts for_prompt = peak_blocks(options.geometry, prompt);
-  const BlockCounts for_one = peak_blocks(options.geometry, length);
-  const BlockCounts for_all = group_peak_blocks(
-      options.geometry, {.prompt_tokens = prompt, .tokens = length, .sequences = request.sequences});
-  for (size_t g = 0; g < options.block_counts.size(); ++g) {
-    const int total = options.block_counts[g];
-    if (for_all[g] <= total) continue;
-    if (for_one[g] <= total) {
-      return fail(
-          ErrorCode::kResourceExhausted, "n",
-          "{} sequences of {} prompt tokens and max_tokens {} need {} KV blocks of {} tokens in layer "
-          "group {}, the pool has {}; one sequence needs {}",
-          request.sequences, prompt, request.max_tokens, for_all[g], options.geometry.block_tokens, g, total,
-          for_one[g]);
-    }
-    return fail(ErrorCode::kResourceExhausted, for_prompt[g] > total ? "prompt_token_ids" : "max_tokens",
-                "{} prompt tokens and max_tokens {} need {} KV blocks of {} tokens in layer group {}, the "
-                "pool has {}",
-                prompt, request.max_tokens, for_one[g], options.geometry.block_tokens, g, total);
-  }
-  return {};
-}
 
 void Scheduler::add(SequenceRequest request) {
   CHECK(!impl_->in_step);
@@ -308,16 +249,19 @@ ScheduledStep Scheduler::plan_step() {
 
 void Scheduler::commit_step(std::span<const SampledToken> sampled) {
   CHECK(impl_->in_step);
+  impl_->accounting.copies += std::ssize(impl_->copies);
   impl_->copies.clear();
   for (SequenceGroup* group : impl_->running) {
     for (Sequence* s : group->members) {
       if (s->rows > 0) impl_->commit_rows(*s);
       s->started_now = false;
     }
+    if (!group->was_admitted) impl_->note_admission(*group);
     group->admitted_now = false;
     group->was_admitted = true;
     impl_->note_blocks(*group);
   }
+  impl_->note_use();
   for (const SampledToken& sample : sampled) {
     Sequence& s = impl_->get(sample.seq);
     CHECK(s.started && s.left_to_compute() == 0 && s.generated() < s.request.max_tokens);
@@ -332,7 +276,7 @@ void Scheduler::abandon_step() {
   for (SequenceGroup* group : running) {
     for (Sequence* s : group->members) {
       s->rows = 0;
-      s->table.trim();
+      if (impl_->options.kv_policy != KvPolicy::kContiguous) s->table.trim();
       if (s->started_now) impl_->give_up_blocks(*s);
     }
     if (!group->admitted_now) continue;

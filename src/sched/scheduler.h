@@ -16,6 +16,8 @@
 #include "kv/block_pool.h"
 #include "kv/block_table.h"
 #include "kv/radix_tree.h"
+#include "sched/kv_accounting.h"
+#include "sched/kv_policy.h"
 #include "sched/policy.h"
 
 namespace quire {
@@ -59,6 +61,7 @@ struct SchedulerOptions {
   int step_tokens_max = 512;      // rows of one step
   int running_sequences_max = 256;
   int itl_target_ms = 0;  // gap between a stream's tokens that prefills beside it must keep to; 0 = none
+  KvPolicy kv_policy = KvPolicy::kRadix;
 };
 
 // One block of bytes to copy (KvStore::copy_block) before the step's forward().
@@ -131,16 +134,21 @@ struct RequestFigures {
 // block is open or pinned.
 class Scheduler {
  public:
-  // CHECKs the options: counts >= 1 per group, limits >= 1.
+  // Whether a scheduler can be made of them. Errors: kInvalidArgument with the option's name, its value and
+  // its limits.
+  [[nodiscard]] static Result<> check_options(const SchedulerOptions& options);
+
+  // CHECKs check_options().
   explicit Scheduler(SchedulerOptions options);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
   // The door: whether the sequence fits the context and the *total* pools, alone. Errors: kInvalidArgument
-  // ("prompt_token_ids" empty, "max_tokens" or "prefill_chunk_tokens" negative, "n" not positive),
-  // kResourceExhausted ("prompt_token_ids" when the prompt alone is too long, "n" when fewer sequences would
-  // fit, else "max_tokens"; with the numbers). Reads nothing that ever changes: any thread may call it.
+  // ("prompt_token_ids" empty, "max_tokens" or "prefill_chunk_tokens" negative, "n" or "priority" out of its
+  // range, "n" above 1 under KvPolicy::kContiguous), kResourceExhausted ("prompt_token_ids" when the prompt
+  // alone is too long, "n" when fewer sequences would fit, else "max_tokens"; with the numbers). Reads
+  // nothing that ever changes: any thread may call it.
   [[nodiscard]] Result<> check_admissible(const SequenceRequest& request) const;
 
   // Queues a sequence that passed check_admissible (CHECKed).
@@ -168,6 +176,8 @@ class Scheduler {
   [[nodiscard]] SequenceFigures figures(SeqId seq) const;
   // Of the request that `seq` belongs to.
   [[nodiscard]] RequestFigures request_figures(SeqId seq) const;
+  // O(sequences); between steps.
+  [[nodiscard]] KvAccounting kv_accounting() const;
   // Prompt and sampled tokens.
   [[nodiscard]] std::span<const TokenId> tokens(SeqId seq) const;
   [[nodiscard]] int waiting_count() const;  // sequences; preempted ones included

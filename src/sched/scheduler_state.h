@@ -55,6 +55,7 @@ struct Scheduler::Impl {
   void admit_waiting(int budget);
   [[nodiscard]] std::vector<SequenceGroup*> first_to_admit() const;
   bool try_admit(SequenceGroup& group, const PrefixMatch& match);
+  bool try_admit_range(SequenceGroup& group);
   void start_members();
   void start(Sequence& s, const PrefixMatch& match, int spare);
   [[nodiscard]] PrefixMatch match_of(const Sequence& s) const;
@@ -66,6 +67,7 @@ struct Scheduler::Impl {
   [[nodiscard]] AdmissionView view_of(const SequenceGroup& group, const PrefixMatch& match,
                                       Horizon horizon) const;
   [[nodiscard]] BlockCounts peak_of(const SequenceGroup& group, Horizon horizon) const;
+  [[nodiscard]] BlockCounts peak_of(GroupDemand demand) const;
   void adopt_prefix(Sequence& s, const PrefixMatch& match);
   void adopt_partial(Sequence& s, const PrefixMatch& match);
   [[nodiscard]] int sequences_running() const;
@@ -79,6 +81,7 @@ struct Scheduler::Impl {
   [[nodiscard]] int rows_that_fit(const Sequence& s, int rows) const;
   bool reserve_or_preempt(Sequence& s, int rows);
   bool make_room(int group, int blocks);
+  bool evict_one(int group);
   void preempt_victim(int group);
   void preempt(SequenceGroup& group);
   void unshare_tail(Sequence& s);
@@ -89,6 +92,10 @@ struct Scheduler::Impl {
   void end(Sequence& s);
   void commit_rows(Sequence& s);
   void note_blocks(SequenceGroup& group) const;
+  void note_admission(const SequenceGroup& group);
+  void note_use();
+  [[nodiscard]] KvUse use_of(int g) const;
+  [[nodiscard]] int tail_slots_written(const SequenceGroup& group, int g) const;
   void cache_sealed(Sequence& s, int first_block);
 
   void audit_pins() const;
@@ -104,6 +111,7 @@ struct Scheduler::Impl {
   std::set<SequenceGroup*, PlaceOrder> waiting;
   std::vector<PendingCopy> copies;
   StepPace pace;
+  KvAccounting accounting;
   bool in_step = false;
   bool preempted_now = false;
   int64_t steps = 0;

@@ -58,6 +58,48 @@ TEST(Scheduler, NothingAliveIsAnEmptyStep) {
   scheduler.commit_step({});
 }
 
+TEST(Scheduler, OptionsAreRefusedWithNameValueAndLimits) {
+  const auto refusal = [](auto change) {
+    SchedulerOptions options = small_options();
+    change(options);
+    const auto answer = Scheduler::check_options(options);
+    return answer ? Error{} : answer.error();
+  };
+  EXPECT_EQ(refusal([](SchedulerOptions&) {}).message, "");
+  const Error rows = refusal([](SchedulerOptions& o) { o.step_tokens_max = 0; });
+  EXPECT_EQ(rows.code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(rows.field, "step_tokens_max");
+  EXPECT_EQ(rows.message, "step_tokens_max is 0, must be >= 1 and at most 1048576");
+  EXPECT_EQ(refusal([](SchedulerOptions& o) { o.block_counts = {0}; }).field, "kv_blocks");
+  EXPECT_EQ(refusal([](SchedulerOptions& o) { o.block_counts = {-3}; }).field, "kv_blocks");
+  EXPECT_EQ(refusal([](SchedulerOptions& o) { o.block_counts = {4, 4}; }).field, "block_counts");
+  EXPECT_EQ(refusal([](SchedulerOptions& o) { o.geometry.groups.clear(); }).field, "layer_groups");
+  EXPECT_EQ(refusal([](SchedulerOptions& o) { o.geometry.block_tokens = 0; }).field, "block_tokens");
+  EXPECT_EQ(refusal([](SchedulerOptions& o) { o.context_length = 0; }).field, "context_length");
+  EXPECT_EQ(refusal([](SchedulerOptions& o) { o.running_sequences_max = -1; }).field,
+            "running_sequences_max");
+  EXPECT_EQ(refusal([](SchedulerOptions& o) { o.itl_target_ms = -1; }).field, "itl_target_ms");
+  EXPECT_EQ(refusal([](SchedulerOptions& o) { o.itl_target_ms = 1 << 30; }).field, "itl_target_ms");
+}
+
+TEST(Scheduler, TheDoorRefusesAbsurdWidthsAndPriorities) {
+  Scheduler scheduler(small_options());
+  const auto refusal = [&](int sequences, int priority) {
+    SequenceRequest request{.seq = {}, .prompt = counting(2), .max_tokens = 2, .priority = priority};
+    request.sequences = sequences;
+    const auto answer = scheduler.check_admissible(request);
+    return answer ? Error{} : answer.error();
+  };
+  EXPECT_EQ(refusal(1, kPriorityMax).message, "");
+  EXPECT_EQ(refusal(8, -kPriorityMax).message, "");
+  EXPECT_EQ(refusal(0, 0).field, "n");
+  EXPECT_EQ(refusal(-1, 0).field, "n");
+  EXPECT_EQ(refusal(9, 0).message, "n is 9, must be >= 1 and at most 8");
+  EXPECT_EQ(refusal(std::numeric_limits<int>::max(), 0).field, "n");
+  EXPECT_EQ(refusal(1, kPriorityMax + 1).message, "priority is 101, must be >= -100 and at most 100");
+  EXPECT_EQ(refusal(1, std::numeric_limits<int>::min()).field, "priority");
+}
+
 TEST(Scheduler, TheDoorNamesFieldAndNumbers) {
   Scheduler scheduler(small_options());
   const auto refusal = [&](int prompt, int max_tokens) {

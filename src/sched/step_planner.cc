@@ -152,7 +152,14 @@ void Scheduler::Impl::unshare_tail(Sequence& s) {
 
 bool Scheduler::Impl::make_room(int group, int blocks) {
   while (pools[static_cast<size_t>(group)]->free_count() < blocks)
-    if (!tree.evict_one(group)) return false;
+    if (!evict_one(group)) return false;
+  return true;
+}
+
+bool Scheduler::Impl::evict_one(int group) {
+  const int free_before = pools[static_cast<size_t>(group)]->free_count();
+  if (!tree.evict_one(group)) return false;
+  accounting.evictions += pools[static_cast<size_t>(group)]->free_count() - free_before;
   return true;
 }
 
@@ -178,6 +185,7 @@ void Scheduler::Impl::preempt(SequenceGroup& group) {
   // One that was admitted in this very step has lost nothing.
   if (!group.admitted_now) {
     ++group.preemptions;
+    ++accounting.preemptions;
     group.waiting_as = SequenceState::kPreempted;
   }
   preempted_now = true;
