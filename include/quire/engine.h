@@ -71,6 +71,7 @@ struct TokenEvent {
   std::vector<PromptPosition> prompt_positions{};  // of one prefill chunk, in order
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error{};  // with kError
+  double at_ms = 0;              // since submit(), when the engine made it
 };
 
 struct Usage {

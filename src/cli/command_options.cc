@@ -37,6 +37,9 @@ CLI::Option* add_number(CLI::App& app, const OptionSpec& spec, const NumberRange
 template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<int>&, int&);
 template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<int>&, std::optional<int>&);
 template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<float>&, float&);
+template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<float>&,
+                                 std::optional<float>&);
+template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<uint64_t>&, uint64_t&);
 template CLI::Option* add_number(CLI::App&, const OptionSpec&, const NumberRange<uint64_t>&,
                                  std::optional<uint64_t>&);
 
@@ -76,6 +79,24 @@ void add_flag(CLI::App& app, const OptionSpec& spec, std::function<void()> set) 
   app.add_flag_callback(spec.flags, std::move(set), spec.help);
 }
 
+void add_numbers(CLI::App& app, const OptionSpec& spec, const NumberRange<int>& range,
+                 std::vector<int>& target) {
+  std::string name = spec.flags.substr(spec.flags.find("--"));
+  auto store = [&target, name, range](const std::string& text) {
+    target.clear();
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      Result<int> value = parse_number<int>(std::string_view(text).substr(begin, end - begin), range, name);
+      if (!value) refuse(value.error());
+      target.push_back(*value);
+      begin = end + 1;
+    }
+  };
+  app.add_option_function<std::string>(spec.flags, store, spec.help)
+      ->type_name(spec.type)
+      ->default_str(fmt::format("{}", fmt::join(target, ",")));
+}
+
 void add_json(CLI::App& app, OutputFormat& format) {
   add_flag(app, {"--json", "Print one JSON object on stdout; faults too"},
            [&format] { format = OutputFormat::kJson; });
@@ -87,6 +108,10 @@ void exclude(CLI::Option* one, CLI::Option* other) {
 
 bool was_given(const CLI::Option* option) {
   return !option->empty();
+}
+
+bool was_chosen(const CLI::App& command) {
+  return command.parsed();
 }
 
 void set_footer(CLI::App& app, const std::string& text) {
@@ -137,11 +162,19 @@ Result<void> check_names(const ModelArguments& arguments) {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> open_engine(const ModelArguments& arguments) {
+Result<EngineOptions> engine_options(const ModelArguments& arguments) {
   TRY(check_names(arguments));
   EngineOptions options = arguments.engine;
   options.model_path = TRY(resolve_model(arguments.model));
   options.kv_type = arguments.kv_type.value_or(options.exact ? "f32" : "f16");
+  return options;
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const ModelArguments& arguments) {
+  return open_engine(TRY(engine_options(arguments)));
+}
+
+Result<std::unique_ptr<Engine>> open_engine(EngineOptions options) {
   bool notice = stderr_is_terminal();
   if (notice) fmt::print(stderr, "loading {} …", options.model_path);
   if (notice) std::fflush(stderr);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <system_error>
 #include <type_traits>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/output.h"
@@ -86,6 +87,9 @@ void add_required_text(CLI::App& app, const OptionSpec& spec, std::string& targe
 // One that may be repeated; `add` takes one value and may refuse it.
 void add_repeated(CLI::App& app, const OptionSpec& spec, std::function<Result<void>(const std::string&)> add);
 void add_flag(CLI::App& app, const OptionSpec& spec, std::function<void()> set);
+// "1,2,4": whole numbers, each in `range`.
+void add_numbers(CLI::App& app, const OptionSpec& spec, const NumberRange<int>& range,
+                 std::vector<int>& target);
 // --json.
 void add_json(CLI::App& app, OutputFormat& format);
 // Not both may be given.
@@ -96,6 +100,7 @@ void exclude(CLI::Option* one, CLI::Option* other);
 void set_footer(CLI::App& app, const std::string& text);
 // A command below a command; one of them must be named.
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& summary);
+[[nodiscard]] bool was_chosen(const CLI::App& command);
 
 // MODEL and the options of every command that runs it.
 struct ModelArguments {
@@ -105,7 +110,11 @@ struct ModelArguments {
 };
 void add_model_options(CLI::App& app, ModelArguments& arguments);
 
+// The options with MODEL's path and the defaults that depend on others. Errors name the option.
+[[nodiscard]] Result<EngineOptions> engine_options(const ModelArguments& arguments);
+
 // Loads the model, with a notice on a terminal while it takes.
 [[nodiscard]] Result<std::unique_ptr<Engine>> open_engine(const ModelArguments& arguments);
+[[nodiscard]] Result<std::unique_ptr<Engine>> open_engine(EngineOptions options);
 
 }  // namespace quire

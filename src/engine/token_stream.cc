@@ -69,6 +69,7 @@ std::optional<TokenEvent> TokenStream::State::next() {
   StreamEvent event = pop();
   account(event);
   TokenEvent out;
+  out.at_ms = milliseconds(event.at_ns - submitted_ns_);
   out.token_id = event.token;
   out.finish = event.finish;
   add_text(event, out);

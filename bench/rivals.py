@@ -1,0 +1,93 @@
+"""What the measuring scripts share: the rival's builds, the machine, medians, and bars as SVG."""
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+QUIRE = Path(os.environ.get("QUIRE_BIN", ROOT / "build/release/bin/quire"))
+VERSION = "0.3.36"
+# clang, like Quire itself: g++ 12 miscompiles llama.cpp's tile kernels (illegal instruction at the first product).
+COMPILER = ["-DCMAKE_C_COMPILER=clang-19", "-DCMAKE_CXX_COMPILER=clang++-19", "-DGGML_OPENMP=OFF"]
+FLAGS = {
+    "native": ["-DGGML_NATIVE=ON"],
+    "avx2": ["-DGGML_NATIVE=OFF", "-DGGML_AVX=ON", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON", "-DGGML_BMI2=ON"],
+}
+PROGRAMS = ["llama-bench", "llama-batched-bench"]
+BAR_HEIGHT, GAP, LEFT, SCALE_WIDTH = 18, 8, 290, 420
+
+
+def check(command, **options):
+    """stdout of a program that must succeed."""
+    run = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    if run.returncode != 0:
+        sys.exit(f"{Path(sys.argv[0]).name}: {command[0]} failed: {(run.stderr or run.stdout).strip()[-600:]}")
+    return run.stdout
+
+
+def model_path(model):
+    """A file, or a name that tools/get_model knows."""
+    return model if Path(model).exists() else check([ROOT / "tools/get_model", model]).strip()
+
+
+def source_folder(cache):
+    folder = cache / f"llama_cpp_python-{VERSION}"
+    if not folder.exists():
+        print(f"fetching llama-cpp-python {VERSION}", file=sys.stderr)
+        check([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "llama-cpp-python", "-d", cache,
+               f"llama-cpp-python=={VERSION}"])
+        with tarfile.open(next(cache.glob(f"llama_cpp_python-{VERSION}*.tar.gz"))) as archive:
+            archive.extractall(cache)
+    return folder / "vendor/llama.cpp"
+
+
+def rival_binary(flavour, program):
+    """One of PROGRAMS of llama.cpp, built from the source package of llama-cpp-python when it is not there yet."""
+    cache = Path(os.environ.get("QUIRE_RIVALS") or Path.home() / ".cache/quire/rivals")
+    binary = cache / f"llama.cpp-{VERSION}-{flavour}/bin/{program}"
+    if not binary.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        source = source_folder(cache)
+        build = binary.parent.parent
+        print(f"building llama.cpp ({flavour}), some minutes", file=sys.stderr)
+        check(["cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF",
+               "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF",
+               "-DLLAMA_BUILD_SERVER=OFF", *COMPILER, *FLAGS[flavour]])
+        check(["cmake", "--build", build, "--target", *PROGRAMS])
+    return binary
+
+
+def machine():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.split(":", 1)[1].strip()
+            break
+    else:
+        cpu = "unknown processor"
+    return f"{cpu}, {os.uname().sysname} {os.uname().release.split('-')[0]}"
+
+
+def spread(values):
+    return f"{statistics.median(values):.1f} [{min(values):.1f}–{max(values):.1f}]"
+
+
+def bars(title, rows, mark=None):
+    """An SVG of horizontal bars. rows: (label, value, text behind the bar, colour); mark: a value to compare with."""
+    largest = max([value for _, value, _, _ in rows] + ([mark] if mark else []))
+    unit = SCALE_WIDTH / largest
+    height = 60 + len(rows) * (BAR_HEIGHT + GAP)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + SCALE_WIDTH + 90}" height="{height}" '
+             'font-family="sans-serif" font-size="13" role="img">', f"<title>{title}</title>",
+             '<rect width="100%" height="100%" fill="#ffffff"/>',
+             f'<text x="12" y="24" font-size="15" font-weight="bold" fill="#222">{title}</text>']
+    for index, (label, value, text, colour) in enumerate(rows):
+        y = 44 + index * (BAR_HEIGHT + GAP)
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" fill="#222">{label}</text>')
+        parts.append(f'<rect x="{LEFT}" y="{y}" width="{value * unit:.1f}" height="{BAR_HEIGHT}" fill="{colour}"/>')
+        parts.append(f'<text x="{LEFT + value * unit + 6:.1f}" y="{y + 14}" fill="#222">{text}</text>')
+    if mark:
+        x = LEFT + mark * unit
+        parts.append(f'<line x1="{x:.1f}" y1="38" x2="{x:.1f}" y2="{height - 12}" stroke="#222" stroke-dasharray="4 3"/>')
+    return "\n".join(parts + ["</svg>", ""])
