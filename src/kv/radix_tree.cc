@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/checked.h"
 
 namespace quire {
 namespace {
@@ -48,6 +49,19 @@ bool RadixTree::has_all_blocks(const Node& node) const {
 
 bool RadixTree::has_any_block(const Node& node) const {
   return std::any_of(node.blocks.begin(), node.blocks.end(), [](BlockId id) { return id != kNoBlock; });
+}
+
+// Whether a hit can end there.
+bool RadixTree::is_useful_leaf(int32_t node) const {
+  if (at(node).dropped || !has_any_block(at(node))) return false;
+  for (size_t g = 0; g < pools_.size(); ++g) {
+    int wanted = geometry_.groups[g].window - 1;
+    for (int32_t i = node; wanted > 0 && at(i).kind == Node::Kind::kBlock; i = at(i).parent) {
+      if (at(i).blocks[g] == kNoBlock) return false;
+      wanted -= geometry_.block_tokens;
+    }
+  }
+  return true;
 }
 
 // Both neighbours of `tokens` among the siblings lie on the way down, so the most equal leading tokens do
@@ -135,6 +149,7 @@ PrefixNodeId RadixTree::insert(const SealedPrefix& prefix) {
     node = make_node();
     at(node).kind = Node::Kind::kBlock;
     at(node).parent = parent;
+    at(node).dropped = at(parent).dropped;
     std::ranges::copy(prefix.tokens,
                       tokens_.begin() + static_cast<std::ptrdiff_t>(node) * geometry_.block_tokens);
     attach(node, place);
@@ -162,6 +177,24 @@ void RadixTree::release(PrefixNodeId node) {
   remove_if_useless(node.value);
 }
 
+void RadixTree::drop_scope(CacheScope scope) {
+  const auto root = roots_.find(scope);
+  if (root == roots_.end()) return;
+  std::vector<int32_t> parents_first, pending = {at(root->second).children};
+  at(root->second).dropped = true;
+  roots_.erase(root);
+  while (!pending.empty()) {
+    const int32_t node = pending.back();
+    pending.pop_back();
+    if (node == kNone) continue;
+    at(node).dropped = true;
+    parents_first.push_back(node);
+    pending.insert(pending.end(), {at(node).left, at(node).right, at(node).children});
+  }
+  for (size_t i = parents_first.size(); i-- > 0;)
+    if (at(parents_first[i]).kind == Node::Kind::kBlock) remove_if_useless(parents_first[i]);
+}
+
 bool RadixTree::evict_one(int group) {
   const auto g = static_cast<size_t>(group);
   const BlockId oldest = pools_[g]->oldest_idle();
@@ -170,12 +203,12 @@ bool RadixTree::evict_one(int group) {
   CHECK(node != kNone);
   if (geometry_.groups[g].window > 0) {
     clear_block(node, group);
+    remove_useless_below(node, ceil_div(geometry_.groups[g].window - 1, geometry_.block_tokens));
   } else {
     CHECK(at(node).children == kNone && at(node).holds == 0);
-    for (size_t other = 0; other < pools_.size(); ++other)
-      if (at(node).blocks[other] != kNoBlock) clear_block(node, static_cast<int>(other));
+    clear_blocks(node);
+    remove_if_useless(node);
   }
-  remove_if_useless(node);
   return true;
 }
 
@@ -216,6 +249,11 @@ void RadixTree::clear_block(int32_t node, int group) {
   const BlockId block = std::exchange(at(node).blocks[g], kNoBlock);
   owner_[g][static_cast<size_t>(block.value)] = kNone;
   pools_[g]->set_cached(block, false);
+}
+
+void RadixTree::clear_blocks(int32_t node) {
+  for (size_t g = 0; g < pools_.size(); ++g)
+    if (at(node).blocks[g] != kNoBlock) clear_block(node, static_cast<int>(g));
 }
 
 void RadixTree::attach(int32_t node, const Search& place) {
@@ -262,11 +300,13 @@ void RadixTree::rotate_up(int32_t node) {
 void RadixTree::remove_if_useless(int32_t node) {
   while (node != kNone) {
     Node& useless = at(node);
-    if (useless.children != kNone || useless.holds > 0 || has_any_block(useless)) return;
+    if (useless.children != kNone || useless.holds > 0) return;
     const int32_t parent = useless.parent;
     if (useless.kind == Node::Kind::kRoot) {
-      roots_.erase(useless.scope);
+      if (!useless.dropped) roots_.erase(useless.scope);
     } else {
+      if (is_useful_leaf(node)) return;
+      clear_blocks(node);
       detach(node);
       --node_count_;
     }
@@ -277,6 +317,28 @@ void RadixTree::remove_if_useless(int32_t node) {
   }
 }
 
+// The node has lost a window's block: leaves less than `depth` nodes below may have served by it.
+void RadixTree::remove_useless_below(int32_t node, int depth) {
+  struct Place {
+    int32_t node;
+    int depth;
+  };
+  std::vector<Place> pending = {{node, 0}};
+  std::vector<int32_t> leaves;
+  for (size_t searched = 0; !pending.empty() && searched < kSearchedBelowMax; ++searched) {
+    const Place place = pending.back();
+    pending.pop_back();
+    const Node& at_place = at(place.node);
+    if (at_place.children == kNone) leaves.push_back(place.node);
+    if (at_place.children != kNone && place.depth + 1 < depth)
+      pending.push_back({at_place.children, place.depth + 1});
+    if (place.node == node) continue;
+    for (int32_t sibling : {at_place.left, at_place.right})
+      if (sibling != kNone) pending.push_back({sibling, place.depth});
+  }
+  for (int32_t leaf : leaves) remove_if_useless(leaf);
+}
+
 void RadixTree::audit() const {
   int blocks = 0;
   std::array<int, kLayerGroupsMax> cached{};
@@ -284,7 +346,8 @@ void RadixTree::audit() const {
     const Node& node = at(i);
     if (node.kind == Node::Kind::kUnused) continue;
     if (node.kind == Node::Kind::kRoot) {
-      CHECK(roots_.at(node.scope) == i && node.children != kNone);
+      CHECK(node.dropped || roots_.at(node.scope) == i);
+      CHECK(node.children != kNone);
       continue;
     }
     ++blocks;
@@ -304,7 +367,8 @@ void RadixTree::audit() const {
 
 void RadixTree::audit_node(int32_t index) const {
   const Node& node = at(index);
-  CHECK(node.holds > 0 || node.children != kNone || has_any_block(node));
+  CHECK(node.holds > 0 || node.children != kNone || (has_any_block(node) && !node.dropped));
+  CHECK(node.dropped == at(node.parent).dropped);
   CHECK(at(node.parent).kind != Node::Kind::kUnused);
   for (size_t g = 0; g < pools_.size(); ++g) {
     const BlockId id = node.blocks[g];

@@ -43,14 +43,18 @@ struct SealedPrefix {
 // a sliding-window group may lack its block (a tombstone). The pools know the blocks as cached; the tree owns
 // no pin. Siblings form a treap ordered by their tokens, so tokens decide and no hash is trusted.
 //
-// Duties of the caller: (A) who pins a node's blocks of a full-attention group pins those of its ancestors,
-// and releases children before parents.
-// Invariants (audit() checks them): (1) a node has a block in every full-attention group; (2) a node that has
-// no block at all is held or has a descendant that is held or has one; (3) siblings differ in their tokens,
+// Duties of the caller: (A) who pins a node's blocks pins those of its ancestors that a hit there needs (all
+// of a full-attention group, the window's of another), and releases children before parents.
+// Invariants (audit() checks them): (1) a node has a block in every full-attention group; (2) a leaf
+// that is not held has a block; (3) siblings differ in their tokens,
 // which are block_tokens many; (4) block → node and node → block agree, and each such block is cached;
 // (5) by (A), the longest-idle block of a full-attention group belongs to a leaf.
+// A leaf that no hit can end at, for want of its window's blocks, and that nobody holds will never serve: it
+// is removed as soon as that shows, before anything is evicted that may serve (below an inner tombstone it is
+// looked for among kSearchedBelowMax nodes).
 // Cost: a match walks one node per block, O(log siblings) each; insert O(log siblings); eviction O(1)
-// expected, amortised over insertions where it removes block-less ancestors.
+// expected, amortised over insertions where it removes useless ancestors, of which each costs a walk over
+// the window's blocks.
 class RadixTree {
  public:
   // pools: [group], outliving the tree.
@@ -78,6 +82,10 @@ class RadixTree {
   void hold(PrefixNodeId node);
   void release(PrefixNodeId node);
 
+  // Forgets all that the scope has cached. Idle blocks are free at once; those in use, and what their holders
+  // still add, are when they are let go. The id is not used for new requests again.
+  void drop_scope(CacheScope scope);
+
   // Frees the longest-idle block of `group` (and with a full-attention group its node, a leaf, with all the
   // blocks that it has). False when no block of the group is idle.
   bool evict_one(int group);
@@ -94,6 +102,7 @@ class RadixTree {
 
  private:
   static constexpr int32_t kNone = -1;
+  static constexpr size_t kSearchedBelowMax = 256;
 
   struct Node {
     int32_t parent = kNone;
@@ -102,7 +111,8 @@ class RadixTree {
     int32_t up = kNone;                   // in the treap of siblings; kNone = its root
     int32_t holds = 0;
     enum class Kind : uint8_t { kUnused, kRoot, kBlock } kind = Kind::kUnused;
-    CacheScope scope;  // of a root
+    bool dropped = false;  // of a scope that is forgotten
+    CacheScope scope;      // of a root
     std::array<BlockId, kLayerGroupsMax> blocks{kNoBlock, kNoBlock, kNoBlock, kNoBlock};
   };
   struct Search {
@@ -120,15 +130,18 @@ class RadixTree {
   [[nodiscard]] Search search(int32_t parent, std::span<const TokenId> tokens) const;
   [[nodiscard]] bool has_all_blocks(const Node& node) const;
   [[nodiscard]] bool has_any_block(const Node& node) const;
+  [[nodiscard]] bool is_useful_leaf(int32_t node) const;
   int32_t make_node();
   int32_t make_root(CacheScope scope);
   void set_block(int32_t node, int group, BlockId block);
   void clear_block(int32_t node, int group);
+  void clear_blocks(int32_t node);
   void attach(int32_t node, const Search& place);
   void detach(int32_t node);
   void rotate_up(int32_t node);
   void replace_child(int32_t node, int32_t by);
   void remove_if_useless(int32_t node);
+  void remove_useless_below(int32_t node, int depth);
   void audit_node(int32_t index) const;
 
   const KvGeometry geometry_;

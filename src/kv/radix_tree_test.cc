@@ -205,6 +205,47 @@ TEST(RadixTree, AHitNeedsTheWindowsBlocks) {
   EXPECT_EQ(forest.tree().node_count(), 6);
 }
 
+TEST(RadixTree, WhatNoHitWillUseIsFreedAtOnce) {
+  // Window 5 over blocks of 2: a hit needs the last two blocks of group 1.
+  Forest forest(geometry_of(2, {0, 5}), 16);
+  forest.cache(kScope, {1, 1, 2, 2, 3, 3, 4, 4});
+  forest.cache(kScope, {9, 9, 8, 8});
+  ASSERT_EQ(forest.pool(0).idle_count(), 6);
+  // Blocks 1 and 2 of the first text left its window first: the text's end can still be hit.
+  ASSERT_TRUE(forest.tree().evict_one(1));
+  ASSERT_TRUE(forest.tree().evict_one(1));
+  EXPECT_EQ(forest.pool(0).idle_count(), 6);
+  // Then the window's block at its very end: no place of the text serves any more, whatever group 0 has.
+  ASSERT_TRUE(forest.tree().evict_one(1));
+  EXPECT_EQ(forest.tree().node_count(), 2);
+  EXPECT_EQ(forest.pool(0).idle_count(), 2);
+  EXPECT_EQ(forest.pool(1).idle_count(), 2);
+  EXPECT_EQ(forest.tree().match(kScope, Tokens{9, 9, 8, 8}).path.size(), 2u);
+  forest.tree().audit();
+}
+
+TEST(RadixTree, ADroppedScopeIsForgottenAndItsSequencesGoOn) {
+  Forest forest(geometry_of(2, {0}), 16);
+  auto living = forest.begin(kScope, {1, 1, 2, 2, 3, 3});
+  ASSERT_TRUE(forest.grow(*living));
+  ASSERT_TRUE(forest.grow(*living));
+  forest.cache(kScope, {1, 1, 7, 7});
+  forest.cache(CacheScope{2}, {1, 1});
+  forest.tree().drop_scope(kScope);
+  forest.tree().drop_scope(CacheScope{3});  // never used: nothing happens
+  EXPECT_TRUE(forest.tree().match(kScope, Tokens{1, 1, 7, 7}).path.empty());
+  EXPECT_EQ(forest.tree().match(CacheScope{2}, Tokens{1, 1}).path.size(), 1u);
+  EXPECT_EQ(forest.tree().node_count(), 2 + 1);
+  EXPECT_EQ(forest.pool(0).idle_count(), 1);
+  forest.tree().audit();
+  ASSERT_TRUE(forest.grow(*living));
+  forest.tree().audit();
+  forest.end(*living);
+  EXPECT_EQ(forest.tree().node_count(), 1);
+  EXPECT_EQ(forest.pool(0).free_count(), 15);
+  forest.tree().audit();
+}
+
 // What the tree must say, from a sorted map of token vectors.
 class TreeWalk {
  public:
@@ -215,6 +256,7 @@ class TreeWalk {
   }
 
   void step() {
+    if (below(100) == 0) drop_scope();
     switch (below(8)) {
       case 0:
         if (live_.size() < 5) live_.push_back(begin());
@@ -253,7 +295,7 @@ class TreeWalk {
   };
 
   size_t below(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng_); }
-  CacheScope scope() { return CacheScope{below(2)}; }
+  CacheScope scope() { return CacheScope{first_scope_ + below(2)}; }
   size_t block() const { return static_cast<size_t>(forest_.geometry().block_tokens); }
 
   // Few letters, mostly equal ones: many common prefixes of every length.
@@ -315,7 +357,17 @@ class TreeWalk {
       EXPECT_FALSE(after != cached_.end() && is_below(after->first, entry->first)) << "not a leaf";
       cached_.erase(entry);
     }
+    prune();
     return true;
+  }
+
+  // Living sequences go on, save those that have cached nothing yet: they would make the scope anew.
+  void drop_scope() {
+    const CacheScope scope{first_scope_++};
+    for (size_t i = live_.size(); i-- > 0;)
+      if (live_[i]->scope == scope && live_[i]->tip == kNoPrefixNode) end(i);
+    forest_.tree().drop_scope(scope);
+    dropped_.insert(scope);
   }
 
   static bool is_below(const Key& key, const Key& prefix) {
@@ -323,14 +375,16 @@ class TreeWalk {
            std::equal(prefix.prefix.begin(), prefix.prefix.end(), key.prefix.begin());
   }
 
-  // Entries without any block remain only as the way to others, or for a living sequence's next block.
+  // Entries at which no hit can end remain only as the way to others, or for a living sequence's next block.
   void prune() {
     for (auto entry = cached_.end(); entry != cached_.begin();) {
       --entry;
-      if (std::ranges::any_of(entry->second, [](BlockId id) { return id != kNoBlock; })) continue;
+      const auto& [key, ids] = *entry;
+      const bool has_block = std::ranges::any_of(ids, [](BlockId id) { return id != kNoBlock; });
+      if (has_block && servable(key.scope, key.prefix, key.prefix.size())) continue;
       const auto after = std::next(entry);
-      if (after != cached_.end() && is_below(after->first, entry->first)) continue;
-      if (std::ranges::any_of(live_, [&](const auto& s) { return is_tip(*s, entry->first); })) continue;
+      if (after != cached_.end() && is_below(after->first, key)) continue;
+      if (std::ranges::any_of(live_, [&](const auto& s) { return is_tip(*s, key); })) continue;
       entry = cached_.erase(entry);
     }
   }
@@ -343,6 +397,7 @@ class TreeWalk {
 
   // By definition, position by position.
   bool servable(CacheScope scope, const Tokens& tokens, size_t end) const {
+    if (dropped_.contains(scope)) return false;
     for (size_t g = 0; g < groups_; ++g) {
       const auto window = static_cast<size_t>(forest_.geometry().groups[g].window);
       for (size_t p = 0; p < end; ++p) {
@@ -411,6 +466,8 @@ class TreeWalk {
   std::mt19937_64 rng_;
   std::vector<std::unique_ptr<Forest::Sequence>> live_;
   std::map<Key, BlockIds> cached_;
+  std::set<CacheScope> dropped_;
+  uint64_t first_scope_ = 0;  // of the two that are in use
   int hits_ = 0, partial_hits_ = 0;
 };
 
