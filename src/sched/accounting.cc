@@ -28,8 +28,9 @@ KvAccounting Scheduler::kv_accounting() const {
 KvUse Scheduler::Impl::use_of(int g) const {
   const BlockPool& pool = *pools[static_cast<size_t>(g)];
   const int64_t block_tokens = options.geometry.block_tokens;
-  const int64_t sealed = pool.pinned_count();
   KvUse use;
+  use.blocks_pinned_alone = pins.blocks_held_alone(g);
+  const int64_t sealed = pool.pinned_count() - use.blocks_pinned_alone;
   use.blocks_held = sealed + pool.open_count();
   use.slots_held = use.blocks_held * block_tokens;
   use.slots_written = sealed * block_tokens;

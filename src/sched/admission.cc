@@ -163,10 +163,12 @@ AdmissionView Scheduler::Impl::view_of(const SequenceGroup& group, const PrefixM
     }
     if (windowed) {
       // Blocks come and go, and a shared one that one sequence drops is not free: weigh the peaks.
-      view.available[g] = pools[g]->total();
+      view.available[g] = pools[g]->total() - options.pinned_blocks_max;
       continue;
     }
-    view.available[g] = blocks_left(static_cast<int>(g), match);
+    // What pins may still take is nobody's.
+    const int unpinned = options.pinned_blocks_max - pins.blocks_held_alone(static_cast<int>(g));
+    view.available[g] = blocks_left(static_cast<int>(g), match) - unpinned;
     view.wanted[g] -= static_cast<int>(match.path.size());
   }
   return view;

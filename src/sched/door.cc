@@ -36,6 +36,8 @@ Result<> Scheduler::check_options(const SchedulerOptions& options) {
   TRY(check_bounds({"step_tokens_max", options.step_tokens_max, 1, kStepTokensMax}));
   TRY(check_bounds({"running_sequences_max", options.running_sequences_max, 1, kStepTokensMax}));
   TRY(check_bounds({"itl_target_ms", options.itl_target_ms, 0, kItlTargetMsMax}));
+  const int64_t spare = *std::ranges::min_element(counts) - 1;
+  TRY(check_bounds({"pinned_blocks_max", options.pinned_blocks_max, 0, spare}));
   return {};
 }
 
@@ -87,19 +89,19 @@ Result<> Scheduler::Impl::check_pools(const SequenceRequest& request) const {
   const BlockCounts for_one = peak(length, 1);
   const BlockCounts for_all = peak(length, request.sequences);
   for (size_t g = 0; g < options.block_counts.size(); ++g) {
-    const int total = options.block_counts[g];
+    const int total = options.block_counts[g] - options.pinned_blocks_max;
     if (for_all[g] <= total) continue;
     if (for_one[g] <= total) {
       return fail(
           ErrorCode::kResourceExhausted, "n",
           "{} sequences of {} prompt tokens and max_tokens {} need {} KV blocks of {} tokens in layer "
-          "group {}, the pool has {}; one sequence needs {}",
+          "group {}, the pool has {} for requests; one sequence needs {}",
           request.sequences, prompt, request.max_tokens, for_all[g], options.geometry.block_tokens, g, total,
           for_one[g]);
     }
     return fail(ErrorCode::kResourceExhausted, for_prompt[g] > total ? "prompt_token_ids" : "max_tokens",
                 "{} prompt tokens and max_tokens {} need {} KV blocks of {} tokens in layer group {}, the "
-                "pool has {}",
+                "pool has {} for requests",
                 prompt, request.max_tokens, for_one[g], options.geometry.block_tokens, g, total);
   }
   return {};

@@ -17,6 +17,8 @@ struct KvUse {
   // Free slots in ranges too short for the request that waits first: only KvPolicy::kContiguous has any.
   int64_t slots_external_waste = 0;
 
+  int64_t blocks_pinned_alone = 0;  // of pinned prefixes that no sequence holds: beside blocks_held
+
   [[nodiscard]] int64_t slots_internal_waste() const { return slots_held - slots_written; }
   KvUse& operator+=(const KvUse& other) {
     blocks_held += other.blocks_held;
@@ -24,6 +26,7 @@ struct KvUse {
     slots_held += other.slots_held;
     slots_written += other.slots_written;
     slots_external_waste += other.slots_external_waste;
+    blocks_pinned_alone += other.blocks_pinned_alone;
     return *this;
   }
 };

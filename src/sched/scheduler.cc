@@ -35,7 +35,11 @@ Scheduler::Impl::Impl(SchedulerOptions given)
     : options(checked(std::move(given))),
       pools(make_pools(options)),
       pool_pointers(pointers_to(pools)),
-      tree(options.geometry, pool_pointers) {
+      tree(options.geometry, pool_pointers),
+      pins({.geometry = &options.geometry,
+            .pools = pool_pointers,
+            .tree = &tree,
+            .blocks_max = options.pinned_blocks_max}) {
   accounting.group_count = group_count();
 }
 
@@ -162,6 +166,7 @@ void Scheduler::Impl::audit_pins() const {
     for (const auto& [id, s] : sequences)
       for (BlockId block : s->table.ids(g))
         if (block != kNoBlock) ++holders[static_cast<size_t>(block.value)];
+    for (const auto& [block, count] : pins.holders(g)) holders[static_cast<size_t>(block.value)] += count;
     for (const PendingCopy& copy : copies)
       if (copy.copy.group == g)
         ++(copy.source ? holders : keepers)[static_cast<size_t>(copy.copy.from.value)];
@@ -289,6 +294,26 @@ void Scheduler::abandon_step() {
   impl_->in_step = false;
 }
 
+Result<PinId> Scheduler::pin_prefix(const PinRequest& request) {
+  CHECK(!impl_->in_step);
+  return impl_->pins.pin(request);
+}
+
+Result<> Scheduler::unpin_prefix(PinId pin) {
+  CHECK(!impl_->in_step);
+  return impl_->pins.unpin(pin);
+}
+
+void Scheduler::expire_pins(int64_t now_ns) {
+  CHECK(!impl_->in_step);
+  impl_->pins.expire(now_ns);
+}
+
+void Scheduler::drop_scope(CacheScope scope) {
+  CHECK(!impl_->in_step);
+  impl_->tree.drop_scope(scope);
+}
+
 void Scheduler::note_step_time(const StepTime& time) {
   impl_->pace = learn_pace(impl_->pace, time);
 }
@@ -343,6 +368,9 @@ const BlockPool& Scheduler::pool(int group) const {
 }
 const RadixTree& Scheduler::tree() const {
   return impl_->tree;
+}
+const PrefixPins& Scheduler::pins() const {
+  return impl_->pins;
 }
 
 void Scheduler::audit() const {

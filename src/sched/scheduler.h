@@ -19,6 +19,7 @@
 #include "sched/kv_accounting.h"
 #include "sched/kv_policy.h"
 #include "sched/policy.h"
+#include "sched/prefix_pins.h"
 
 namespace quire {
 
@@ -62,6 +63,7 @@ struct SchedulerOptions {
   int running_sequences_max = 256;
   int itl_target_ms = 0;  // gap between a stream's tokens that prefills beside it must keep to; 0 = none
   KvPolicy kv_policy = KvPolicy::kRadix;
+  int pinned_blocks_max = 0;  // of each group, for pinned prefixes; no request may count on them
 };
 
 // One block of bytes to copy (KvStore::copy_block) before the step's forward().
@@ -131,7 +133,7 @@ struct RequestFigures {
 // a step holds all blocks that its rows write or see, and writes none that another holds; (4) full blocks are
 // in the prefix tree, prompt and generated tokens alike, and an equal older block replaces a newer one; (5)
 // at least one token of a sequence is computed, however much of it is cached; (6) without living sequences no
-// block is open or pinned.
+// block is open or pinned, save those of pinned prefixes.
 class Scheduler {
  public:
   // Whether a scheduler can be made of them. Errors: kInvalidArgument with the option's name, its value and
@@ -144,7 +146,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // The door: whether the sequence fits the context and the *total* pools, alone. Errors: kInvalidArgument
+  // The door: whether the sequence fits the context and the *total* pools less pinned_blocks_max,
+  // alone. Errors: kInvalidArgument
   // ("prompt_token_ids" empty, "max_tokens" or "prefill_chunk_tokens" negative, "n" or "priority" out of its
   // range, "n" above 1 under KvPolicy::kContiguous), kResourceExhausted ("prompt_token_ids" when the prompt
   // alone is too long, "n" when fewer sequences would fit, else "max_tokens"; with the numbers). Reads
@@ -169,6 +172,15 @@ class Scheduler {
   // The planned rows were not computed: everything is as if they had not been planned, save that preempted
   // sequences stay so.
   void abandon_step();
+  // Keeps a cached prefix, and what a hit at its end needs, until it is unpinned or its time is over; see
+  // PrefixPins for the errors. Between steps.
+  [[nodiscard]] Result<PinId> pin_prefix(const PinRequest& request);
+  [[nodiscard]] Result<> unpin_prefix(PinId pin);
+  // Lets the pins go whose time is over. Pins yield to nobody before, so the door leaves them out of account.
+  void expire_pins(int64_t now_ns);
+  // Forgets what is cached for the scope, whose id is not used again; its living sequences go on.
+  void drop_scope(CacheScope scope);
+
   // How long a committed step took, for the step budget. Steps may go unreported.
   void note_step_time(const StepTime& time);
 
@@ -184,6 +196,7 @@ class Scheduler {
   [[nodiscard]] int running_count() const;
   [[nodiscard]] const BlockPool& pool(int group) const;
   [[nodiscard]] const RadixTree& tree() const;
+  [[nodiscard]] const PrefixPins& pins() const;
 
   // CHECKs pools, tree and tables against one another; O(everything).
   void audit() const;

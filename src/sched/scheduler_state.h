@@ -18,7 +18,7 @@ namespace quire {
 
 // Owned by Scheduler. Invariants: (1) a group is in exactly one of `running` (by arrival) and `waiting` (by
 // place); (2) `copies` is empty between steps. Members are destroyed in reverse order: sequences before
-// the tree, the tree before the pools.
+// the pins, the pins before the tree, the tree before the pools.
 struct Scheduler::Impl {
   struct PlaceOrder {
     bool operator()(const SequenceGroup* a, const SequenceGroup* b) const { return a->place < b->place; }
@@ -105,6 +105,7 @@ struct Scheduler::Impl {
   std::vector<std::unique_ptr<BlockPool>> pools;  // [group]
   std::vector<BlockPool*> pool_pointers;
   RadixTree tree;
+  PrefixPins pins;
   std::unordered_map<SeqId, std::unique_ptr<Sequence>> sequences;
   std::map<uint64_t, SequenceGroup> groups;  // by arrival
   std::vector<SequenceGroup*> running;
