@@ -3,16 +3,19 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace quire {
 
 // How K and V rows are stored. Names as on the command line (--kv-type).
-enum class KvType : uint8_t { kF32, kF16 };
+enum class KvType : uint8_t { kF32, kF16, kBF16, kFp8, kInt8, kInt4 };
 
 [[nodiscard]] std::string_view kv_type_name(KvType type);
 [[nodiscard]] std::optional<KvType> kv_type_from_name(std::string_view name);
+// All names, for messages: "f32, f16, …".
+[[nodiscard]] std::string kv_type_names();
 
 #ifdef QUIRE_PARANOID
 inline constexpr int kDefaultBlockTokens = 2;

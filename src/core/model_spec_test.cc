@@ -22,7 +22,11 @@ TEST(ModelSpec, LayersOfOneKindShareAGroup) {
 }
 
 TEST(KvTypeNames, AreReadBack) {
-  for (KvType type : {KvType::kF32, KvType::kF16}) EXPECT_EQ(kv_type_from_name(kv_type_name(type)), type);
+  for (KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kFp8, KvType::kInt8, KvType::kInt4}) {
+    EXPECT_EQ(kv_type_from_name(kv_type_name(type)), type);
+    EXPECT_NE(kv_type_names().find(kv_type_name(type)), std::string::npos);
+  }
   EXPECT_FALSE(kv_type_from_name("f17").has_value());
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -18,6 +19,10 @@ struct Shape {
   int window;
   int threads;
 };
+
+AttentionShape planned(const Shape& shape, int block_tokens = 0) {
+  return {shape.heads, shape.kv_heads, shape.window, shape.threads, block_tokens};
+}
 
 AttentionSequence sequence_at(Position first_position, int rows) {
   return {.blocks = {}, .first_position = first_position, .rows = rows, .row_begin = 0};
@@ -47,6 +52,25 @@ void count_cells(const AttentionPlan& plan, const AttentionItem& item, int windo
   }
 }
 
+// The parts of an item that belong to one sequence each, with the slot of the first span's first row.
+std::vector<AttentionItem> parts_of(const AttentionPlan& plan, const AttentionItem& item) {
+  if (item.member_begin == item.member_end) return {item};
+  std::vector<AttentionItem> parts;
+  for (int m = item.member_begin; m < item.member_end; ++m) {
+    const AttentionMember& member = plan.members[static_cast<size_t>(m)];
+    for (int span = item.span_begin; span < item.span_end; ++span) {
+      parts.push_back({.sequence = member.sequence,
+                       .kv_head = item.kv_head,
+                       .row_begin = member.row,
+                       .row_end = member.row + 1,
+                       .span_begin = span,
+                       .span_end = span + 1,
+                       .partial_slot = member.slot + span * member.span_slots});
+    }
+  }
+  return parts;
+}
+
 void expect_complete(const AttentionPlan& plan, const AttentionItem& item, int window) {
   const AttentionSequence& sequence = plan.sequences[static_cast<size_t>(item.sequence)];
   EXPECT_LE(item.span_begin, visible(sequence, item.row_begin, window).first / kSpanTokens);
@@ -61,7 +85,11 @@ void check_plan(const AttentionPlan& plan, const Shape& shape) {
   std::map<Cell, int> partial_cells;
   std::map<int, Cell> slots;  // slot -> first (sequence, head, row, span) that uses it
   for (const auto& items : plan.items) {
+    std::vector<AttentionItem> parts;
     for (const AttentionItem& item : items) {
+      for (const AttentionItem& part : parts_of(plan, item)) parts.push_back(part);
+    }
+    for (const AttentionItem& item : parts) {
       count_cells(plan, item, shape.window, cells);
       if (item.partial_slot < 0) {
         expect_complete(plan, item, shape.window);
@@ -139,7 +167,7 @@ TEST(AttentionPlan, CoversEachVisibleSpanOnce) {
       sequences.push_back(sequence_at(static_cast<int>(random() % 2000), static_cast<int>(random() % 70)));
     }
     SCOPED_TRACE(round);
-    check_plan(plan_attention(sequences, shape.heads, shape.kv_heads, shape.window, shape.threads), shape);
+    check_plan(plan_attention(sequences, planned(shape)), shape);
     if (HasFailure()) return;
   }
 }
@@ -147,7 +175,7 @@ TEST(AttentionPlan, CoversEachVisibleSpanOnce) {
 TEST(AttentionPlan, SplitsOneLongDecodeEvenly) {
   for (int threads : {1, 2, 3, 8, 16}) {
     const Shape shape{3, 1, 0, threads};
-    const AttentionPlan plan = plan_attention({sequence_at(32 * 1024 - 1, 1)}, 3, 1, 0, threads);
+    const AttentionPlan plan = plan_attention({sequence_at(32 * 1024 - 1, 1)}, planned(shape));
     check_plan(plan, shape);
     for (size_t t = 0; t < static_cast<size_t>(threads); ++t) {
       const double share = 3.0 * 32 * 1024 / threads;
@@ -160,7 +188,7 @@ TEST(AttentionPlan, SharesPrefillAndManyDecodesEvenly) {
   std::vector<AttentionSequence> sequences{sequence_at(0, 512), sequence_at(3000, 100)};
   for (int i = 0; i < 30; ++i) sequences.push_back(sequence_at(100 * i, 1));
   const Shape shape{14, 2, 0, 8};
-  const AttentionPlan plan = plan_attention(sequences, 14, 2, 0, 8);
+  const AttentionPlan plan = plan_attention(sequences, planned(shape));
   check_plan(plan, shape);
   int64_t total = 0;
   for (size_t t = 0; t < 8; ++t) total += work_of(plan, t, shape);
@@ -171,7 +199,8 @@ TEST(AttentionPlan, SharesPrefillAndManyDecodesEvenly) {
 }
 
 TEST(AttentionPlan, WholeHeadsNeedNoMerge) {
-  const AttentionPlan plan = plan_attention({sequence_at(4095, 1)}, 8, 2, 0, 2);
+  const AttentionPlan plan =
+      plan_attention({sequence_at(4095, 1)}, {.heads = 8, .kv_heads = 2, .threads = 2});
   EXPECT_EQ(plan.partial_slots, 0);
   EXPECT_EQ(plan.items[0].size(), 1u);
   EXPECT_EQ(plan.items[1].size(), 1u);
@@ -179,10 +208,89 @@ TEST(AttentionPlan, WholeHeadsNeedNoMerge) {
 }
 
 TEST(AttentionPlan, VisitsOnlyTheSpansOfTheWindow) {
-  const AttentionPlan plan = plan_attention({sequence_at(10000, 1)}, 1, 1, 512, 1);
+  const AttentionPlan plan =
+      plan_attention({sequence_at(10000, 1)}, {.heads = 1, .kv_heads = 1, .window = 512});
   ASSERT_EQ(plan.items[0].size(), 1u);
   EXPECT_EQ(plan.items[0][0].span_begin, (10000 - 511) / 256);
   EXPECT_EQ(plan.items[0][0].span_end, 10000 / 256 + 1);
+}
+
+// Block tables of `blocks` tokens each of which the first `common` blocks are those of the table before.
+struct Tables {
+  std::vector<std::vector<BlockId>> tables;
+  int next = 0;
+
+  std::span<const BlockId> add(int count, int common) {
+    std::vector<BlockId> table;
+    for (int i = 0; i < count; ++i)
+      table.push_back(i < common ? tables.back()[static_cast<size_t>(i)] : BlockId{next++});
+    tables.push_back(std::move(table));
+    return tables.back();
+  }
+};
+
+TEST(AttentionPlan, CoversEachVisibleSpanOnceWhenBlocksAreShared) {
+  std::mt19937 random(2);
+  size_t shared = 0;
+  for (int round = 0; round < 300; ++round) {
+    const int kv_heads = 1 + static_cast<int>(random() % 3);
+    const int group = 1 + static_cast<int>(random() % 9);
+    const int block_sizes[] = {2, 16, 24, 32, 300};
+    const int block_tokens = block_sizes[random() % 5];
+    const Shape shape{kv_heads * group, kv_heads, random() % 8 == 0 ? 500 : 0,
+                      1 + static_cast<int>(random() % 9)};
+    Tables tables;
+    std::vector<AttentionSequence> sequences;
+    for (size_t i = 0; i < 1 + random() % 12; ++i) {
+      AttentionSequence sequence =
+          sequence_at(static_cast<int>(random() % 2500), static_cast<int>(random() % 6));
+      if (random() % 5 == 0) sequence.rows = 40;
+      const int blocks = (sequence.first_position + sequence.rows) / block_tokens + 1;
+      const int before = i == 0 ? 0 : static_cast<int>(tables.tables.back().size());
+      sequence.blocks = tables.add(blocks, std::min(before, blocks) * static_cast<int>(random() % 4) / 3);
+      sequences.push_back(sequence);
+    }
+    SCOPED_TRACE(round);
+    std::shuffle(sequences.begin(), sequences.end(), random);
+    const AttentionPlan plan = plan_attention(sequences, planned(shape, block_tokens));
+    check_plan(plan, shape);
+    shared += plan.members.size();
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(shared, 1000u);
+}
+
+TEST(AttentionPlan, ReadsSharedSpansOnce) {
+  Tables tables;
+  std::vector<AttentionSequence> sequences;
+  for (int i = 0; i < 16; ++i) {
+    AttentionSequence sequence = sequence_at(2010 + i, 1);
+    sequence.blocks = tables.add(64, i == 0 ? 0 : 62);  // 1,984 tokens: 7 spans
+    sequences.push_back(sequence);
+  }
+  for (int threads : {1, 2, 5}) {
+    const Shape shape{9, 3, 0, threads};
+    const AttentionPlan plan = plan_attention(sequences, planned(shape, 32));
+    check_plan(plan, shape);
+    std::vector<int> spans(3, 0);
+    for (const auto& items : plan.items) {
+      for (const AttentionItem& item : items) {
+        if (item.member_end - item.member_begin == 16)
+          spans[static_cast<size_t>(item.kv_head)] += item.span_end - item.span_begin;
+      }
+    }
+    EXPECT_EQ(spans, (std::vector<int>{7, 7, 7}));
+    EXPECT_TRUE(plan_attention(sequences, planned(shape, 0)).members.empty());
+  }
+}
+
+TEST(AttentionPlan, SharesOnlyWhatPays) {
+  Tables tables;
+  AttentionSequence first = sequence_at(50'000, 1), second = sequence_at(50'000, 1);
+  first.blocks = tables.add(1600, 0);
+  second.blocks = tables.add(1600, 8);  // one span of 196
+  EXPECT_TRUE(
+      plan_attention({first, second}, {.heads = 16, .kv_heads = 1, .block_tokens = 32}).members.empty());
 }
 
 TEST(KvHeadBytes, CountsPaddedKeysAndRoundsUp) {

@@ -9,6 +9,9 @@
 
 namespace quire {
 
+// A bfloat16 in memory; a plain uint16_t is a float16.
+enum class Bf16 : uint16_t {};
+
 KERNEL_INLINE float f16_to_f32(uint16_t half) {
   const uint32_t sign = (half & 0x8000u) << 16;
   const uint32_t exponent = (half >> 10) & 31u;
@@ -37,6 +40,13 @@ KERNEL_INLINE uint16_t f32_to_f16(float value) {
   }
   const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
   return static_cast<uint16_t>(sign | (rounded - 0x38000000u) >> 13);
+}
+
+// Rounds to nearest even; a NaN stays one.
+KERNEL_INLINE uint16_t f32_to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 KERNEL_INLINE float bf16_to_f32(uint16_t half) {

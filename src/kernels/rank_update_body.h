@@ -7,13 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/half_float.h"
 #include "kernels/simd_inline.h"
 
 namespace quire {
 
 // Row k of B at data + k * stride. A row has 16 lanes, or 32 whose second half lies at `half_stride`. While a
 // row is read, the same place `ahead` bytes further is prefetched.
-// E: float, or uint16_t for float16.
+// E: float, Bf16, or uint16_t for float16.
 template <class E>
 struct UpdatePanel {
   const E* data;
@@ -54,6 +55,7 @@ class RankUpdate {
 
   KERNEL_INLINE typename W::F32 load(const float* p) { return W::load(p); }
   KERNEL_INLINE typename W::F32 load(const uint16_t* p) { return W::load_f16(p); }
+  KERNEL_INLINE typename W::F32 load(const Bf16* p) { return W::load_bf16(p); }
 
   // The address may lie outside of what is mapped: it is never read.
   KERNEL_INLINE void prefetch(const void* from, ptrdiff_t ahead) {

@@ -25,6 +25,7 @@ RopeTable::RopeTable(const ModelSpec& spec) {
       half_dims_ += layer.rope.dims / 2;
     }
     offset_of_layer_.push_back(offsets_[known - distinct.begin()]);
+    rotation_of_layer_.push_back(static_cast<int>(known - distinct.begin()));
   }
 }
 

@@ -20,6 +20,11 @@ class RopeTable {
   // Where layer `layer` finds its angles in a row.
   [[nodiscard]] int offset(int layer) const { return offset_of_layer_[layer]; }
 
+  // The rotation of layer `layer`; no frequencies when it has none.
+  [[nodiscard]] const RopeFrequencies& rotation(int layer) const {
+    return rotations_[rotation_of_layer_[layer]];
+  }
+
   // cosines, sines: [half_dims()].
   void fill_row(Position position, float* cosines, float* sines) const;
 
@@ -27,6 +32,7 @@ class RopeTable {
   std::vector<RopeFrequencies> rotations_;
   std::vector<int> offsets_;          // [rotation]
   std::vector<int> offset_of_layer_;  // [layer]
+  std::vector<int> rotation_of_layer_;
   int half_dims_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/checked.h"
 #include "model/transformer_step.h"
 
 namespace quire {
@@ -67,6 +68,29 @@ void sort_attention_kinds(TransformerParts& parts) {
   }
 }
 
+// A bias that is normed with the rest of K is not the same for all tokens.
+void make_key_bias_tables(TransformerParts& parts) {
+  const ModelSpec& spec = parts.spec;
+  // Whatever a file claims: later spans are computed when they are needed.
+  const int spans = std::min(ceil_div(spec.context_length, kSpanTokens), 4096);
+  parts.key_bias_tables.resize(spec.layers.size());
+  for (size_t index = 0; index < spec.layers.size(); ++index) {
+    const LayerWeights& weights = parts.weights.layer(static_cast<int>(index));
+    if (weights.key.bias == nullptr || weights.key_norm != nullptr) continue;
+    const RopeFrequencies& rotation = parts.rope.rotation(static_cast<int>(index));
+    for (size_t other = 0; other < index && !parts.key_bias_tables[index]; ++other) {
+      const auto& table = parts.key_bias_tables[other];
+      if (table && table->key_dim == spec.layers[index].head_dim && table->rope.pairing == rotation.pairing &&
+          table->rope.frequencies == rotation.frequencies) {
+        parts.key_bias_tables[index] = table;
+      }
+    }
+    if (parts.key_bias_tables[index]) continue;
+    parts.key_bias_tables[index] = std::make_shared<const KeyBiasTable>(
+        make_key_bias_table(rotation, spec.layers[index].head_dim, spans));
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Transformer>> Transformer::create(const ModelSpec& spec, const Weights& weights,
@@ -82,9 +106,10 @@ Result<std::unique_ptr<Transformer>> Transformer::create(const ModelSpec& spec, 
     .rope = std::move(rope), .buffers = TRY(StepBuffers::create(shape))
     , .forms = layer_forms(spec, weights, options),
         .head_form = form_of(weights.head(), options, options.precision.head), .kinds = {},
-        .kind_of_layer = {}
+        .kind_of_layer = {}, .key_bias_tables = {}
   };
   sort_attention_kinds(parts);
+  make_key_bias_tables(parts);
   return std::unique_ptr<Transformer>(new Transformer(std::move(parts)));
 }
 
@@ -144,7 +169,11 @@ AttentionPlan Transformer::plan_rows(const AttentionKind& kind, AttentionRows ro
     }
     row += tokens;
   }
-  return plan_attention(std::move(sequences), kind.heads, kind.kv_heads, kind.window, parts_.pool.size());
+  return plan_attention(std::move(sequences), {.heads = kind.heads,
+                                               .kv_heads = kind.kv_heads,
+                                               .window = kind.window,
+                                               .threads = parts_.pool.size(),
+                                               .block_tokens = step_.kv->geometry().block_tokens});
 }
 
 // Grows in steps of two, so that a long answer does not map memory at every token.

@@ -9,6 +9,7 @@
 #include "core/model_spec.h"
 #include "core/step_plan.h"
 #include "kernels/kernel_table.h"
+#include "kernels/key_bias.h"
 #include "kv/kv_store.h"
 #include "model/activation_rows.h"
 #include "model/model.h"
@@ -45,6 +46,8 @@ struct TransformerParts {
   ActivationForm head_form = ActivationForm::kInt8;
   std::vector<AttentionKind> kinds;  // of attention work
   std::vector<int> kind_of_layer;    // [layer]
+  // [layer]: for layers whose K has a bias that quantised types keep apart; nullptr for the others.
+  std::vector<std::shared_ptr<const KeyBiasTable>> key_bias_tables;
 };
 
 // Whose queries a plan of attention work answers.

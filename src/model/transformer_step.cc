@@ -132,9 +132,21 @@ void StepMember::store_key_value(int layer, int row, int kv_head) {
 
   const KvLayerView& view = step_.kv->layer(layer);
   const StepRow& at = step_.rows[row];
+  if (keeps_key_bias_apart(layer)) {
+    int half_dims = parts_.rope.half_dims();
+    int angles = parts_.rope.offset(layer);
+    subtract_key_bias(*parts_.key_bias_tables[layer],
+                      parts_.weights.layer(layer).key.bias + kv_head * spec.head_dim,
+                      row_of(buffers_.cosines, row, half_dims) + angles,
+                      row_of(buffers_.sines, row, half_dims) + angles, key);
+  }
   int group = step_.kv->group_of_layer(layer);
   BlockId block = step_.plan->sequences[at.sequence].block_table[group][at.position / view.block_tokens];
   kernels_.attention.write_kv(view, block, at.position % view.block_tokens, kv_head, key, value);
+}
+
+bool StepMember::keeps_key_bias_apart(int layer) const {
+  return parts_.key_bias_tables[layer] != nullptr && kv_has_scales(step_.kv->layer(layer).type);
 }
 
 void StepMember::attend(int layer) {
@@ -145,6 +157,10 @@ void StepMember::attend(int layer) {
                            .heads = spec.heads,
                            .window = spec.window,
                            .score_scale = spec.score_scale};
+  if (keeps_key_bias_apart(layer)) {
+    attention.key_bias = parts_.weights.layer(layer).key.bias;
+    attention.key_bias_table = parts_.key_bias_tables[layer].get();
+  }
   AttentionBuffers buffers{.q = buffers_.query,
                            .q_stride = static_cast<size_t>(spec.heads * spec.head_dim),
                            .out = buffers_.attention,

@@ -1,0 +1,398 @@
+// How a token's K and V become bytes of a block and are read back: the codecs of kv_layout.h over the words
+// of an ISA.
+//
+// f32, f16 and bf16 are read where they lie. Of fp8, int8 and int4 the attention kernels decode a tile at a
+// time into the thread's scratch, once for all (row, head) pairs that need it:
+//   fp8   x = code * scale                     scale = largest |x| / 448, one for a token's K and one for V
+//   int8  x = fma(code, scale, min)            scale = (largest - min) / 255, the same
+//   int4  x = fma(code, scale, -zero/16*scale) scale = (largest - smallest) / 15; K: one for 32 dimensions,
+//   V:
+//                                              one for a token; the smallest and the largest include 0
+// Scales are float16, rounded up so that the codes reach everything; int8's minimum is rounded down. A group
+// with an infinity or a NaN has NaN as its scale.
+//
+// int4 rotates first: K and q by the same Hadamard matrix, which leaves q·K as it is and spreads what some
+// models (Qwen2's biases) put into a few dimensions; V too, and the output is rotated back.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/attention.h"
+#include "kernels/half_float.h"
+#include "kernels/kv_layout.h"
+
+namespace quire {
+
+// W: the words of one ISA (simd_*.h). Stateless; any thread.
+template <class W>
+class KvCodec {
+ public:
+  // Encodes one token. `slice`: of its block and KV head.
+  static void write(const KvLayerView& kv, std::byte* slice, int slot, const float* key, const float* value) {
+    switch (kv.type) {
+      case KvType::kF32:
+        return write_rows(kv, reinterpret_cast<float*>(slice), slot, key, value);
+      case KvType::kF16:
+        return write_rows(kv, reinterpret_cast<uint16_t*>(slice), slot, key, value);
+      case KvType::kBF16:
+        return write_rows(kv, reinterpret_cast<Bf16*>(slice), slot, key, value);
+      case KvType::kFp8:
+      case KvType::kInt8:
+      case KvType::kInt4:
+        break;
+    }
+    const KvLayout layout = kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim);
+    float* x = attention_scratch(static_cast<size_t>(kv.key_dim > kv.value_dim ? kv.key_dim : kv.value_dim));
+    std::memcpy(x, key, static_cast<size_t>(kv.key_dim) * sizeof(float));
+    write_key(kv, layout, slice, slot, x);
+    std::memcpy(x, value, static_cast<size_t>(kv.value_dim) * sizeof(float));
+    write_value(kv, layout, slice, slot, x);
+  }
+
+  // K of one tile: out[dim][16 tokens]. What lies `ahead` bytes further is prefetched.
+  static void decode_keys(const KvLayerView& kv, const KvLayout& layout, const std::byte* tile, float* out,
+                          ptrdiff_t ahead) {
+    const std::byte* scales = tile + layout.key_scales;
+    if (kv.type == KvType::kInt4) {
+      for (int d = 0; d < kv.key_dim; d += kInt4GroupDims, scales += kKeyTile * kv_scale_bytes(kv.type)) {
+        const Scales<F32> group = int4_scales(scales, kKeyTile);
+        const int end = least(kv.key_dim, d + kInt4GroupDims);
+        for (int i = d; i < end; i += 2) {
+          const std::byte* codes = tile + static_cast<size_t>(i) / 2 * kKeyTile;
+          if (i % 8 == 0) prefetch(codes, ahead);
+          const I32 both = W::load_u8(codes);
+          float* to = out + static_cast<size_t>(i) * kKeyTile;
+          W::store(to, spread(W::and_i32(both, W::set1_i32(15)), group));
+          if (i + 1 < end) W::store(to + kKeyTile, spread(W::shr_i32(both, 4), group));
+        }
+      }
+      return;
+    }
+    const Scales<F32> all = {W::load_f16(scales),
+                             kv.type == KvType::kInt8 ? W::load_f16(scales + 2 * kKeyTile) : W::zero()};
+    for (int d = 0; d < kv.key_dim; ++d) {
+      const std::byte* codes = tile + static_cast<size_t>(d) * kKeyTile;
+      if (d % 4 == 0) prefetch(codes, ahead);
+      const I32 code = W::load_u8(codes);
+      W::store(out + static_cast<size_t>(d) * kKeyTile,
+               kv.type == KvType::kInt8 ? spread(code, all) : W::mul(e4m3(code), all.scale));
+    }
+  }
+
+  // Slots [begin, begin + count) of a block, count <= 16.
+  struct Slots {
+    const std::byte* slice;
+    int begin;
+    int count;
+    ptrdiff_t ahead;  // what lies so many bytes further is prefetched
+  };
+
+  // V of some slots: out[token][stride], stride >= value_dim padded to 16.
+  static void decode_values(const KvLayerView& kv, const KvLayout& layout, const Slots& slots, float* out,
+                            size_t stride) {
+    alignas(64) float scale[kKeyTile];
+    alignas(64) float minimum[kKeyTile];
+    load_value_scales(kv, slots.slice + layout.value_scales, slots, scale, minimum);
+    for (int t = 0; t < slots.count; ++t, out += stride) {
+      const std::byte* codes =
+          slots.slice + layout.values + static_cast<size_t>(slots.begin + t) * layout.value_row_bytes;
+      for (size_t at = 0; at < layout.value_row_bytes; at += 64) prefetch(codes + at, slots.ahead);
+      const Scales<F32> lanes = {W::set1(scale[t]), W::set1(minimum[t])};
+      if (kv.type == KvType::kInt4) {
+        decode_nibbles(codes, kv.value_dim, lanes, out);
+        continue;
+      }
+      for (int d = 0; d < kv.value_dim; d += kLanes) {
+        const I32 code = load_codes(codes + d, kv.value_dim - d);
+        W::store(out + d, kv.type == KvType::kInt8 ? spread(code, lanes) : W::mul(e4m3(code), lanes.scale));
+      }
+    }
+  }
+
+  // Multiplies x [dims] by a symmetric Hadamard matrix, block by block, and by 2^-shift. Twice, with shifts
+  // that add up to log2(kv_rotation), is the identity.
+  static void rotate(float* x, int dims, int block, int shift) {
+    for (float* end = x + dims; x < end; x += block) {
+      for (int half = 1; half < block; half *= 2) {
+        for (int i = 0; i < block; i += 2 * half) {
+          for (int j = i; j < i + half; ++j) {
+            const float a = x[j];
+            const float b = x[j + half];
+            x[j] = a + b;
+            x[j + half] = a - b;
+          }
+        }
+      }
+      const float factor = 1.0f / static_cast<float>(1 << shift);
+      for (int i = 0; i < block; ++i) x[i] *= factor;
+    }
+  }
+
+  // The shifts of stored vectors, and of those that are multiplied with them.
+  static int stored_shift(int block) { return __builtin_ctz(static_cast<unsigned>(block)) / 2; }
+  static int other_shift(int block) {
+    return __builtin_ctz(static_cast<unsigned>(block)) - stored_shift(block);
+  }
+
+ private:
+  using F32 = typename W::F32;
+  using I32 = typename W::I32;
+  static constexpr int kLanes = W::kLanes;
+
+  // A value is code * scale + min.
+  template <class T>
+  struct Scales {
+    T scale;
+    T min;
+  };
+
+  static int least(int a, int b) { return a < b ? a : b; }
+
+  KERNEL_INLINE F32 spread(I32 code, const Scales<F32>& by) {
+    return W::fma(W::to_f32(code), by.scale, by.min);
+  }
+  KERNEL_INLINE void prefetch(const void* from, ptrdiff_t ahead) {
+    W::prefetch(
+        reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(ahead)));
+  }
+
+  // --- writing: f32, f16, bf16 ---
+
+  KERNEL_INLINE void encode(F32 value, float* p) { W::store(p, value); }
+  KERNEL_INLINE void encode(F32 value, uint16_t* p) { W::store_f16(p, value); }
+  KERNEL_INLINE void encode(F32 value, Bf16* p) {
+    alignas(64) float lanes[kLanes];
+    W::store(lanes, value);
+    for (int i = 0; i < kLanes; ++i) p[i] = Bf16{f32_to_bf16(lanes[i])};
+  }
+
+  // place(i, code) for each of n values.
+  template <class E, class Place>
+  static void encode_each(const float* x, int n, Place place) {
+    alignas(64) E codes[kLanes];
+    for (int i = 0; i < n; i += kLanes) {
+      const int count = least(kLanes, n - i);
+      encode(W::load_first(x + i, count), codes);
+      for (int j = 0; j < count; ++j) place(i + j, codes[j]);
+    }
+  }
+
+  template <class E>
+  static void write_rows(const KvLayerView& kv, E* slice, int slot, const float* key, const float* value) {
+    const size_t tile = static_cast<size_t>(slot / kKeyTile) * kKeyTile;
+    E* column = slice + tile * static_cast<size_t>(kv.key_dim) + slot % kKeyTile;
+    encode_each<E>(key, kv.key_dim,
+                   [column](int d, E code) { column[static_cast<size_t>(d) * kKeyTile] = code; });
+    E* row = slice + kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim).values / sizeof(E) +
+             static_cast<size_t>(slot) * static_cast<size_t>(kv.value_dim);
+    encode_each<E>(value, kv.value_dim, [row](int d, E code) { row[d] = code; });
+  }
+
+  // --- writing: codes and scales ---
+
+  static void write_key(const KvLayerView& kv, const KvLayout& layout, std::byte* slice, int slot, float* x) {
+    std::byte* tile = slice + static_cast<size_t>(slot / kKeyTile) * layout.key_tile_bytes;
+    std::byte* scales = tile + layout.key_scales;
+    const auto lane = static_cast<size_t>(slot % kKeyTile);
+    const int block = kv_rotation(kv.type, kv.key_dim);
+    if (block > 1) rotate(x, kv.key_dim, block, stored_shift(block));
+    const int group = kv.type == KvType::kInt4 ? kInt4GroupDims : kv.key_dim;
+    for (int d = 0; d < kv.key_dim; d += group, scales += kKeyTile * kv_scale_bytes(kv.type)) {
+      const int count = least(group, kv.key_dim - d);
+      const Encoded by = encode_group(kv.type, x + d, count);
+      put_scales(kv.type, scales, kKeyTile, lane, by);
+      for (int i = 0; i < count; ++i) {
+        const uint8_t code = encode_value(kv.type, x[d + i], by);
+        const auto dim = static_cast<size_t>(d + i);
+        if (kv.type == KvType::kInt4) {
+          put_nibble(tile + dim / 2 * kKeyTile + lane, dim % 2, code);
+        } else {
+          tile[dim * kKeyTile + lane] = std::byte{code};
+        }
+      }
+    }
+  }
+
+  static void write_value(const KvLayerView& kv, const KvLayout& layout, std::byte* slice, int slot,
+                          float* x) {
+    std::byte* row = slice + layout.values + static_cast<size_t>(slot) * layout.value_row_bytes;
+    const int block = kv_rotation(kv.type, kv.value_dim);
+    if (block > 1) rotate(x, kv.value_dim, block, stored_shift(block));
+    const Encoded by = encode_group(kv.type, x, kv.value_dim);
+    put_scales(kv.type, slice + layout.value_scales, static_cast<size_t>(kv.block_tokens),
+               static_cast<size_t>(slot), by);
+    for (int d = 0; d < kv.value_dim; ++d) {
+      const uint8_t code = encode_value(kv.type, x[d], by);
+      if (kv.type == KvType::kInt4) {
+        const int half = nibble_half(kv.value_dim, d);
+        const int within = d % (2 * kLanes);
+        put_nibble(row + d / (2 * kLanes) * kLanes + within % half, within >= half, code);
+      } else {
+        row[d] = std::byte{code};
+      }
+    }
+  }
+
+  // 32 values of V are 16 bytes, their first half in the low nibbles; what is left at the end is split in the
+  // same way.
+  static int nibble_half(int dims, int d) {
+    const int chunk = d / (2 * kLanes) * 2 * kLanes;
+    return (least(2 * kLanes, dims - chunk) + 1) / 2;
+  }
+
+  // The low nibble is written first and clears the high one.
+  static void put_nibble(std::byte* to, size_t high, uint8_t code) {
+    *to = high != 0 ? *to | std::byte{static_cast<uint8_t>(code << 4)} : std::byte{code};
+  }
+
+  // How a group's values become codes: round((x - min) * inverse).
+  struct Encoded {
+    uint16_t scale;   // float16
+    uint16_t second;  // int8: the minimum, float16; int4: the zero point
+    float min;
+    float inverse;
+  };
+
+  static constexpr uint16_t kF16Nan = 0x7e00;
+  static constexpr float kF16Max = 65504.0f;
+
+  // The nearest float16 that is not below x, not above 65504.
+  static uint16_t f16_up(float x) {
+    if (!(x < kF16Max)) return 0x7bff;
+    if (x < -kF16Max) return 0xfbff;
+    const uint16_t nearest = f32_to_f16(x);
+    if (f16_to_f32(nearest) >= x) return nearest;
+    return (nearest & 0x8000u) == 0 ? static_cast<uint16_t>(nearest + 1) : static_cast<uint16_t>(nearest - 1);
+  }
+  static uint16_t f16_down(float x) { return static_cast<uint16_t>(f16_up(-x) ^ 0x8000u); }
+
+  static Encoded encode_group(KvType type, const float* x, int n) {
+    float low = x[0];
+    float high = x[0];
+    float check = 0;
+    for (int i = 0; i < n; ++i) {
+      low = x[i] < low ? x[i] : low;
+      high = x[i] > high ? x[i] : high;
+      check += x[i] * 0.0f;
+    }
+    if (check != 0) return {kF16Nan, 0, 0, 0};  // 0 times an infinity or a NaN
+    Encoded by{};
+    if (type == KvType::kFp8) {
+      by.scale = f16_up((high > -low ? high : -low) * (1.0f / 448.0f));
+    } else if (type == KvType::kInt8) {
+      by.second = f16_down(low);
+      by.min = f16_to_f32(by.second);
+      by.scale = f16_up((high - by.min) * (1.0f / 255.0f));
+    } else {
+      low = low < 0 ? low : 0;
+      high = high > 0 ? high : 0;
+      by.scale = f16_up((high - low) * (1.0f / 15.0f));
+    }
+    const float scale = f16_to_f32(by.scale);
+    by.inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    if (type == KvType::kInt4) {
+      by.second = static_cast<uint16_t>(clamped(-low * by.inverse * 16.0f, 255));
+      by.min = static_cast<float>(by.second) * -0.0625f * scale;
+    }
+    return by;
+  }
+
+  // Rounded to nearest even.
+  static int clamped(float x, int most) {
+    const float limited = x > 0 ? (x < static_cast<float>(most) ? x : static_cast<float>(most)) : 0.0f;
+    return static_cast<int>(__builtin_nearbyintf(limited));
+  }
+
+  static uint8_t encode_value(KvType type, float x, const Encoded& by) {
+    if (by.scale == kF16Nan) return 0;
+    if (type == KvType::kFp8) return to_e4m3(x * by.inverse);
+    return static_cast<uint8_t>(clamped((x - by.min) * by.inverse, type == KvType::kInt8 ? 255 : 15));
+  }
+
+  // `lanes` tokens' scales, then their second numbers.
+  static void put_scales(KvType type, std::byte* scales, size_t lanes, size_t lane, const Encoded& by) {
+    std::memcpy(scales + 2 * lane, &by.scale, 2);
+    if (type == KvType::kInt8) std::memcpy(scales + 2 * lanes + 2 * lane, &by.second, 2);
+    if (type == KvType::kInt4) scales[2 * lanes + lane] = std::byte{static_cast<uint8_t>(by.second)};
+  }
+
+  // --- 8-bit floats: sign, 4 bits of exponent (bias 7), 3 of mantissa; largest 448, no infinity ---
+
+  static uint8_t to_e4m3(float x) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
+    const uint32_t sign = bits >> 24 & 0x80u;
+    const float size = std::bit_cast<float>(bits & 0x7fffffffu);
+    if (size >= 448.0f) return static_cast<uint8_t>(sign | 0x7eu);
+    if (size < 0x1p-6f) return static_cast<uint8_t>(sign | static_cast<uint32_t>(clamped(size * 512.0f, 8)));
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    const uint32_t rounded = magnitude + 0x7ffffu + (magnitude >> 20 & 1u);
+    return static_cast<uint8_t>(sign | ((rounded - 0x3c000000u) >> 20));
+  }
+
+  KERNEL_INLINE F32 e4m3(I32 code) {
+    const I32 size = W::and_i32(code, W::set1_i32(0x7f));
+    const I32 sign = W::shl_i32(W::and_i32(code, W::set1_i32(0x80)), 24);
+    const F32 normal = W::as_f32(W::add_i32(W::shl_i32(size, 20), W::set1_i32(0x3c000000)));
+    const F32 tiny = W::mul(W::to_f32(size), W::set1(0x1p-9f));
+    const F32 value = W::select_less(W::to_f32(size), W::set1(8.0f), tiny, normal);
+    return W::as_f32(W::or_i32(W::as_i32(value), sign));
+  }
+
+  // --- reading ---
+
+  // `lanes` tokens' float16 scales, then their zero points.
+  KERNEL_INLINE Scales<F32> int4_scales(const std::byte* scales, int lanes) {
+    const F32 scale = W::load_f16(scales);
+    const F32 zeros = W::mul(W::to_f32(W::load_u8(scales + 2 * lanes)), W::set1(-0.0625f));
+    return {scale, W::mul(zeros, scale)};
+  }
+
+  // The scales of some slots, as floats; all others read as 0.
+  static void load_value_scales(const KvLayerView& kv, const std::byte* scales, const Slots& slots,
+                                float* scale, float* minimum) {
+    alignas(64) std::byte near[3 * kKeyTile * 2] = {};
+    const auto n = static_cast<size_t>(slots.count);
+    const auto first = static_cast<size_t>(slots.begin);
+    const auto tokens = static_cast<size_t>(kv.block_tokens);
+    std::memcpy(near, scales + 2 * first, 2 * n);
+    if (kv.type == KvType::kInt4) {
+      std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + first, n);
+      const Scales<F32> lanes = int4_scales(near, kKeyTile);
+      W::store(scale, lanes.scale);
+      W::store(minimum, lanes.min);
+      return;
+    }
+    if (kv.type == KvType::kInt8) std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + 2 * first, 2 * n);
+    W::store(scale, W::load_f16(near));
+    W::store(minimum, W::load_f16(near + 2 * kKeyTile));
+  }
+
+  // 16 codes of which the first `count` are there.
+  KERNEL_INLINE I32 load_codes(const std::byte* codes, int count) {
+    if (count >= kLanes) return W::load_u8(codes);
+    std::byte near[kLanes] = {};
+    std::memcpy(near, codes, static_cast<size_t>(count));
+    return W::load_u8(near);
+  }
+
+  static void decode_nibbles(const std::byte* codes, int dims, const Scales<F32>& by, float* out) {
+    const I32 mask = W::set1_i32(15);
+    int d = 0;
+    for (; d + 2 * kLanes <= dims; d += 2 * kLanes, codes += kLanes) {
+      const I32 both = W::load_u8(codes);
+      W::store(out + d, spread(W::and_i32(both, mask), by));
+      W::store(out + d + kLanes, spread(W::shr_i32(both, 4), by));
+    }
+    if (d == dims) return;
+    const int half = (dims - d + 1) / 2;
+    const I32 both = load_codes(codes, half);
+    alignas(64) float low[kLanes];
+    alignas(64) float high[kLanes];
+    W::store(low, spread(W::and_i32(both, mask), by));
+    W::store(high, spread(W::shr_i32(both, 4), by));
+    for (int i = 0; i < dims - d; ++i) out[d + i] = i < half ? low[i] : high[i - half];
+    for (int i = dims; i % kLanes != 0; ++i) out[i] = 0;
+  }
+};
+
+}  // namespace quire
