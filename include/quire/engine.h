@@ -127,7 +127,7 @@ struct EngineOptions {
   std::string model_path{};     // a GGUF file (the first, when split)
   int threads = 0;              // 0 = every usable CPU
   std::string isa{};            // "" = the best of this machine; else a name of `quire info --isas`
-  std::string kv_type = "f16";  // f32, f16
+  std::string kv_type = "f16";  // f32, f16, bf16, fp8, int8, int4
   bool exact = false;           // float32 activations and arithmetic throughout
   int context_length = 0;       // 0 = what the model was made for; bounds prompt + output of one request
   // Size of the block pools, which is reserved and not touched. 0 = one request of context_length, at most a

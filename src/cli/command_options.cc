@@ -133,7 +133,9 @@ void add_model_options(CLI::App& app, ModelArguments& arguments) {
       app,
       {"--isa", "Instruction set of the kernels (quire info --isas lists them; default: the best)", "NAME"},
       engine.isa);
-  add_text(app, {"--kv-type", "How K and V are stored: f16 or f32 (default: f16; f32 with --exact)", "TYPE"},
+  add_text(app,
+           {"--kv-type", "How K and V are stored: " + kv_type_names() + " (default: f16; f32 with --exact)",
+            "TYPE"},
            arguments.kv_type);
   add_flag(app, {"--exact", "float32 activations and arithmetic throughout"},
            [&engine] { engine.exact = true; });
@@ -148,8 +150,8 @@ namespace {
 // The engine would refuse them too, but could not name the option.
 Result<void> check_names(const ModelArguments& arguments) {
   if (arguments.kv_type && !kv_type_from_name(*arguments.kv_type)) {
-    return fail(ErrorCode::kInvalidArgument, "--kv-type", "--kv-type: '{}' is not known; known are f32, f16",
-                *arguments.kv_type);
+    return fail(ErrorCode::kInvalidArgument, "--kv-type", "--kv-type: '{}' is not known; known are {}",
+                *arguments.kv_type, kv_type_names());
   }
   const std::string& isa = arguments.engine.isa;
   std::vector<std::string> isas = describe_machine().isas;

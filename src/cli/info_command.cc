@@ -8,6 +8,7 @@
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "core/kv_geometry.h"
 #include "engine/machine.h"
 #include "engine/model_package.h"
 
@@ -111,7 +112,7 @@ CommandBody declare_info(CLI::App& app) {
   auto arguments = std::make_shared<InfoArguments>();
   set_footer(app, "Without MODEL: the machine, its usable CPUs and instruction sets.");
   add_text(app, {"model", "A GGUF file, or the name of a model in the cache", "MODEL"}, arguments->model);
-  add_text(app, {"--kv-type", "For the memory plan: f16 or f32", "TYPE"}, arguments->kv_type);
+  add_text(app, {"--kv-type", "For the memory plan: " + kv_type_names(), "TYPE"}, arguments->kv_type);
   add_flag(app, {"--isas", "Describe the machine"}, [arguments] { arguments->subject = Subject::kMachine; });
   add_json(app, arguments->format);
   return [arguments] { return info(*arguments); };

@@ -62,8 +62,8 @@ Result<> validate_options(const EngineOptions& options) {
   TRY(check_option("inbox_requests_max", options.inbox_requests_max, 1, kInboxRequestsMax));
   TRY(check_option("step_tokens_max", options.step_tokens_max, 1, kStepTokensMax));
   if (!kv_type_from_name(options.kv_type)) {
-    return fail(ErrorCode::kInvalidArgument, "kv_type", "kv_type is '{}', known are {} and {}",
-                options.kv_type, kv_type_name(KvType::kF32), kv_type_name(KvType::kF16));
+    return fail(ErrorCode::kInvalidArgument, "kv_type", "kv_type is '{}', known are {}", options.kv_type,
+                kv_type_names());
   }
   TRY(choose_kernels(options.isa));
   return {};

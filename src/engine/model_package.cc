@@ -215,8 +215,8 @@ Result<std::unique_ptr<ChatTemplate>> chat_template_of(const GgufFile& file) {
 Result<PackageInfo> describe_package(const std::string& path, const std::string& kv_type) {
   const auto type = kv_type_from_name(kv_type);
   if (!type) {
-    return fail(ErrorCode::kInvalidArgument, "kv_type", "kv_type is '{}', known are {} and {}", kv_type,
-                kv_type_name(KvType::kF32), kv_type_name(KvType::kF16));
+    return fail(ErrorCode::kInvalidArgument, "kv_type", "kv_type is '{}', known are {}", kv_type,
+                kv_type_names());
   }
   std::error_code error;
   if (fs::is_directory(path, error)) {

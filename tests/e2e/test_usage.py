@@ -129,7 +129,10 @@ def test_a_truncated_model(quire, smollm2, tmp_path, part):
 
 def test_bad_values_that_the_engine_knows(quire, smollm2):
     assert "i387" in fault(quire.run("run", smollm2, "-p", "x", "--isa", "i387"), 2)
-    assert "f8" in fault(quire.run("run", smollm2, "-p", "x", "--kv-type", "f8"), 2)
+    for command in (["run", smollm2, "-p", "x"], ["perplexity", smollm2, __file__], ["info", smollm2]):
+        told = fault(quire.run(*command, "--kv-type", "f8"), 2)
+        for name in ("'f8'", "f32", "f16", "bf16", "fp8", "int8", "int4"):
+            assert name in told
 
 
 def test_the_machine(quire):
