@@ -1,9 +1,10 @@
 // The determinism duty: the logits of a row depend on that row's tokens and positions only. Whatever the
 // chunk size, thread count, block placement, neighbours or instruction set: the same bits.
+#include "tests/model_sameness.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <random>
 
@@ -13,76 +14,6 @@
 
 namespace quire::test {
 namespace {
-
-using Logits = std::vector<float>;  // [position, vocab]
-
-struct Prompt {
-  std::vector<TokenId> ids;
-  Logits alone;  // the answer to be met bit for bit
-};
-
-std::vector<TokenId> random_ids(std::mt19937& random, int count, int vocab_size) {
-  std::uniform_int_distribution<TokenId> token(0, vocab_size - 1);
-  std::vector<TokenId> ids(count);
-  for (TokenId& id : ids) id = token(random);
-  return ids;
-}
-
-// One prompt after the other, each in one piece.
-Logits run_alone(ModelRunner& runner, const std::vector<TokenId>& ids, int chunk) {
-  CHECK(runner.reset().has_value());
-  TestSequence sequence;
-  Logits logits;
-  runner.prefill(sequence, ids, chunk, 0, [&](Position position, std::span<const float> row) {
-    CHECK(static_cast<size_t>(position) * row.size() == logits.size());
-    logits.insert(logits.end(), row.begin(), row.end());
-  });
-  return logits;
-}
-
-void expect_same_row(const Prompt& prompt, Position position, std::span<const float> row) {
-  const float* expected = prompt.alone.data() + static_cast<size_t>(position) * row.size();
-  ASSERT_EQ(std::memcmp(expected, row.data(), row.size_bytes()), 0)
-      << "position " << position << ": " << expected[0] << " alone, now " << row[0];
-}
-
-// All prompts together: every step takes a random chunk, or none, of each.
-void run_together(ModelRunner& runner, const std::vector<Prompt>& prompts, unsigned seed, int step_tokens) {
-  CHECK(runner.reset().has_value());
-  std::mt19937 random(seed);
-  std::vector<TestSequence> sequences(prompts.size());
-  auto left = [&](size_t index) {
-    return static_cast<int>(prompts[index].ids.size()) - sequences[index].length;
-  };
-  while (true) {
-    std::vector<StepPart> parts;
-    std::vector<size_t> owners;
-    int budget = step_tokens;
-    int open = 0;
-    for (size_t index = 0; index < prompts.size(); ++index) {
-      open += left(index);
-      // Often a single token, as in decode.
-      int chunk = random() % 2 == 0 ? 1 : static_cast<int>(random() % 60);
-      chunk = std::min({chunk, left(index), budget});
-      if (chunk == 0) continue;
-      budget -= chunk;
-      owners.push_back(index);
-      parts.push_back(
-          {&sequences[index], std::span(prompts[index].ids).subspan(sequences[index].length, chunk), 0});
-    }
-    if (open == 0) return;
-    if (parts.empty()) continue;
-    LogitsView logits = runner.step(parts);
-    int row = 0;
-    for (size_t part = 0; part < parts.size(); ++part) {
-      auto count = static_cast<Position>(parts[part].tokens.size());
-      Position first = sequences[owners[part]].length - count;
-      for (Position i = 0; i < count; ++i) {
-        ASSERT_NO_FATAL_FAILURE(expect_same_row(prompts[owners[part]], first + i, logits.row(row++)));
-      }
-    }
-  }
-}
 
 // --- tiny models of many shapes ---
 
@@ -194,8 +125,7 @@ TEST_P(TinySameness, AnyThreadCountPlacementAndNeighbours) {
   for (int threads : {1, 2, 3, 8}) {
     auto runner = open({.threads = threads, .placement = static_cast<unsigned>(threads) + 1});
     for (unsigned seed = 1; seed <= 2; ++seed) {
-      ASSERT_NO_FATAL_FAILURE(run_together(*runner, prompts_, seed, 320))
-          << threads << " threads, seed " << seed;
+      ASSERT_NO_FATAL_FAILURE(run_together(*runner, prompts_, seed)) << threads << " threads, seed " << seed;
     }
   }
 }
@@ -204,7 +134,7 @@ TEST_P(TinySameness, EveryInstructionSet) {
   ASSERT_NO_FATAL_FAILURE(make_prompts("scalar"));
   for (const KernelTable* kernels : available_kernels()) {
     auto runner = open({.isa = std::string(kernels->name), .threads = 2, .placement = 5});
-    ASSERT_NO_FATAL_FAILURE(run_together(*runner, prompts_, 3, 320)) << kernels->name;
+    ASSERT_NO_FATAL_FAILURE(run_together(*runner, prompts_, 3)) << kernels->name;
   }
 }
 
@@ -212,7 +142,7 @@ TEST_P(TinySameness, AnyBlockSize) {
   ASSERT_NO_FATAL_FAILURE(make_prompts(""));
   for (int block_tokens : {2, 16, 64}) {
     auto runner = open({.threads = 2, .block_tokens = block_tokens, .placement = 9});
-    ASSERT_NO_FATAL_FAILURE(run_together(*runner, prompts_, 4, 320)) << block_tokens << " tokens a block";
+    ASSERT_NO_FATAL_FAILURE(run_together(*runner, prompts_, 4)) << block_tokens << " tokens a block";
   }
 }
 
@@ -250,7 +180,7 @@ TEST_F(RealSameness, ThreadsPlacementNeighboursAndChunks) {
   std::vector<Prompt> expected = prompts(*open({.threads = 1}), {290, 37, 70});
   for (int threads : {1, 2, 3, 8}) {
     auto runner = open({.threads = threads, .placement = static_cast<unsigned>(threads)});
-    ASSERT_NO_FATAL_FAILURE(run_together(*runner, expected, threads, 320)) << threads << " threads";
+    ASSERT_NO_FATAL_FAILURE(run_together(*runner, expected, threads)) << threads << " threads";
   }
 }
 
@@ -259,7 +189,7 @@ TEST_F(RealSameness, EveryInstructionSet) {
   std::vector<Prompt> expected = prompts(*open({.isa = "scalar", .threads = 2}), {19, 6});
   for (const KernelTable* kernels : available_kernels()) {
     auto runner = open({.isa = std::string(kernels->name), .threads = 2});
-    ASSERT_NO_FATAL_FAILURE(run_together(*runner, expected, 2, 320)) << kernels->name;
+    ASSERT_NO_FATAL_FAILURE(run_together(*runner, expected, 2)) << kernels->name;
   }
 }
 
