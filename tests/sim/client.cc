@@ -1,6 +1,6 @@
 #include "tests/sim/client.h"
 
-#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace quire::sim {
@@ -32,7 +32,7 @@ ClientRequest Clients::draw(SeqId seq) {
   sequence.priority = below(world_.priorities);
   sequence.prefill_chunk_tokens = below(3) == 0 ? 1 + below(9) : 0;
   sequence.prompt_logits = below(6) == 0 ? PromptLogits::kAll : PromptLogits::kLast;
-  sequence.scope = {static_cast<uint64_t>(below(8) == 0)};
+  sequence.scope = draw_scope();
   const int use = below(10);
   if (use >= 7) {
     drawn.use = use == 9 ? Use::kBeams : Use::kSamples;
@@ -42,7 +42,47 @@ ClientRequest Clients::draw(SeqId seq) {
   }
   drawn.ignores_eos = below(2) == 0;
   if (below(8) == 0) drawn.cancel_after = below(3) == 0 ? 0 : below(40);
+  if (below(10) == 0) {
+    drawn.read_every = 1 + below(6);
+    drawn.leave_after = below(8);
+  }
+  drawn.leaves_when_preempted = below(8) == 0;
+  if (below(40) == 0) make_impossible(sequence);
   return drawn;
+}
+
+void Clients::make_impossible(SequenceRequest& request) {
+  constexpr int kAbsurd = std::numeric_limits<int>::max();
+  switch (below(7)) {
+    case 0:
+      request.prompt.clear();
+      break;
+    case 1:
+      request.prompt.resize(4096, 1);
+      break;
+    case 2:
+      request.max_tokens = below(2) == 0 ? -1 : kAbsurd;
+      break;
+    case 3:
+      request.sequences = below(2) == 0 ? 0 : kAbsurd;
+      break;
+    case 4:
+      request.priority = below(2) == 0 ? -kAbsurd : kAbsurd;
+      break;
+    case 5:
+      request.prefill_chunk_tokens = -kAbsurd;
+      break;
+    default:
+      request.sequences = 1000;
+      break;
+  }
+}
+
+Tokens Clients::draw_prefix() {
+  if (history_.empty()) return {};
+  Tokens prefix = history_[static_cast<size_t>(below(static_cast<int>(history_.size())))];
+  prefix.resize(static_cast<size_t>(below(static_cast<int>(prefix.size()) + 1)));
+  return prefix;
 }
 
 void Clients::remember(Tokens tokens) {

@@ -57,9 +57,9 @@ int main(int argc, char** argv) {
   const Totals& totals = simulation.totals();
   fmt::print(
       "{} requests ({} refused, {} cancelled), {} steps, {} rows, {} preemptions, {} hits, {} copies, {} "
-      "forks\n",
+      "forks, {} pins\n",
       totals.requests, totals.refused, totals.cancelled, totals.steps, totals.rows, totals.preemptions,
-      totals.hits, totals.copies, totals.forks);
+      totals.hits, totals.copies, totals.forks, totals.pins);
   if (violation) fmt::print(stderr, "{}\n", *violation);
   return violation ? 1 : 0;
 }

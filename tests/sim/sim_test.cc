@@ -16,12 +16,13 @@ Totals simulate(const World& world, uint64_t seed, int requests, const std::stri
 }
 
 TEST(Simulation, TenThousandRequestsInWorldsThatWereMadeToHurt) {
-  constexpr int kSeeds = 6, kRequests = 120;
+  constexpr int kSeeds = 4, kRequests = 120;
   Totals totals;
   for (size_t world = 0; world < named_worlds().size(); ++world) {
     for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-      totals += simulate(named_worlds()[world], seed, kRequests,
-                         fmt::format("sim --world {} --seed {} --requests {}", world, seed, kRequests));
+      totals += simulate(
+          named_worlds()[world], seed, kRequests,
+          fmt::format("build/release/bin/sim --world {} --seed {} --requests {}", world, seed, kRequests));
       if (testing::Test::HasFailure()) return;
     }
   }
@@ -32,6 +33,8 @@ TEST(Simulation, TenThousandRequestsInWorldsThatWereMadeToHurt) {
   EXPECT_GT(totals.hits, 2000);
   EXPECT_GT(totals.copies, 2000);
   EXPECT_GT(totals.forks, 2000);
+  EXPECT_GT(totals.pins, 100);
+  for (int64_t cancelled : totals.ended_as) EXPECT_GT(cancelled, 0);  // in each state
 }
 
 TEST(Simulation, TenThousandRequestsInRandomWorlds) {
@@ -39,7 +42,7 @@ TEST(Simulation, TenThousandRequestsInRandomWorlds) {
   Totals totals;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     totals += simulate(random_world(seed), seed, kRequests,
-                       fmt::format("sim --seed {} --requests {}", seed, kRequests));
+                       fmt::format("build/release/bin/sim --seed {} --requests {}", seed, kRequests));
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GE(totals.requests, 10'000);

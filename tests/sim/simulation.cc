@@ -5,8 +5,10 @@
 
 #include "tests/sim/checkers/block_conservation.h"
 #include "tests/sim/checkers/block_reads.h"
+#include "tests/sim/checkers/door.h"
 #include "tests/sim/checkers/fairness.h"
 #include "tests/sim/checkers/liveness.h"
+#include "tests/sim/checkers/pinned_prefixes.h"
 #include "tests/sim/checkers/preemptions.h"
 #include "tests/sim/checkers/token_oracle.h"
 
@@ -31,6 +33,8 @@ Totals& Totals::operator+=(const Totals& other) {
   hits += other.hits;
   copies += other.copies;
   forks += other.forks;
+  pins += other.pins;
+  for (size_t i = 0; i < ended_as.size(); ++i) ended_as[i] += other.ended_as[i];
   return *this;
 }
 
@@ -46,6 +50,8 @@ Simulation::Simulation(const World& world, uint64_t seed)
   checkers_.push_back(std::make_unique<Liveness>(scheduler_, options_));
   checkers_.push_back(std::make_unique<Fairness>(scheduler_, options_));
   checkers_.push_back(std::make_unique<Preemptions>(scheduler_, options_));
+  checkers_.push_back(std::make_unique<Door>(scheduler_, options_));
+  checkers_.push_back(std::make_unique<PinnedPrefixes>(scheduler_, options_));
 }
 
 Simulation::~Simulation() {
@@ -65,6 +71,8 @@ std::optional<std::string> Simulation::run(int requests, int64_t steps_max) {
       for (int i = clients_.below(world_.requests_per_step) + 1; i > 0 && totals_.requests < requests; --i)
         arrive();
     cancel_some();
+    read_slowly();
+    pin_some();
     step();
     if (requests_.empty()) tell([](Checker& checker) { checker.on_silence(); });
     if (auto violation = first_violation()) return violation;
@@ -76,8 +84,9 @@ void Simulation::arrive() {
   const SeqId seq{++ids_};
   ClientRequest client = clients_.draw(seq);
   ++totals_.requests;
-  if (!scheduler_.check_admissible(client.sequence)) {
+  if (const auto answer = scheduler_.check_admissible(client.sequence); !answer) {
     ++totals_.refused;
+    tell([&](Checker& checker) { checker.on_refusal({.client = client, .error = answer.error()}); });
     return;
   }
   tell([&](Checker& checker) { checker.on_arrival({.client = client, .step = totals_.steps}); });
@@ -92,21 +101,73 @@ void Simulation::arrive() {
   requests_[seq] = {.client = std::move(client), .step = totals_.steps, .sequences = {seq}, .forked = false};
 }
 
+void Simulation::cancel(SeqId request) {
+  ++totals_.cancelled;
+  const SequenceFigures figures = scheduler_.figures(requests_.at(request).sequences.front());
+  ++totals_.ended_as[static_cast<size_t>(figures.state)];
+  end_request(request);
+}
+
 void Simulation::cancel_some() {
   std::vector<SeqId> cancelled;
   for (const auto& [seq, request] : requests_) {
     const int after = request.client.cancel_after;
-    if (after >= 0 && totals_.steps - request.step >= after) cancelled.push_back(seq);
+    const bool preempted = scheduler_.figures(request.sequences.front()).state == SequenceState::kPreempted;
+    if ((after >= 0 && totals_.steps - request.step >= after) ||
+        (preempted && request.client.leaves_when_preempted))
+      cancelled.push_back(seq);
   }
-  for (SeqId seq : cancelled) {
-    ++totals_.cancelled;
-    end_request(seq);
-  }
+  for (SeqId seq : cancelled) cancel(seq);
   // Now and then one sample of several is given up.
   if (requests_.empty() || clients_.below(20) > 0) return;
   auto request = requests_.begin();
   std::advance(request, clients_.below(static_cast<int>(requests_.size())));
   if (request->second.sequences.size() > 1) end(request->second.sequences.back());
+}
+
+// A reader who has fallen behind leaves when it has read enough, long after the tokens were made.
+void Simulation::read_slowly() {
+  std::vector<SeqId> left;
+  for (auto& [seq, request] : requests_) {
+    const ClientRequest& client = request.client;
+    if (client.leave_after < 0 || (totals_.steps - request.step) % client.read_every != 0) continue;
+    const LiveSequence& first = sequences_.at(request.sequences.front());
+    if (request.read_tokens < std::ssize(first.turns)) ++request.read_tokens;
+    if (request.read_tokens > client.leave_after) left.push_back(seq);
+  }
+  for (SeqId seq : left) cancel(seq);
+}
+
+void Simulation::pin_some() {
+  const auto now_ns = static_cast<int64_t>(now_ms_ * 1e6);
+  scheduler_.expire_pins(now_ns);
+  tell([&](Checker& checker) { checker.on_time(now_ns); });
+  if (clients_.below(200) == 0) {
+    const CacheScope scope = clients_.leave_scope();
+    scheduler_.drop_scope(scope);
+    tell([&](Checker& checker) { checker.on_scope_drop(scope); });
+  }
+  if (world_.pinned_blocks_max == 0 || clients_.below(2) > 0) return;
+  if (!pins_.empty() && clients_.below(4) == 0) {
+    const PinId pin = pins_.back();
+    pins_.pop_back();
+    // Its time may have been over.
+    if (scheduler_.unpin_prefix(pin)) tell([&](Checker& checker) { checker.on_unpin(pin); });
+    return;
+  }
+  const Tokens prefix = clients_.draw_prefix();
+  const PinRequest request{
+      .scope = clients_.draw_scope(), .tokens = prefix, .now_ns = now_ns, .ttl_ms = 1 + clients_.below(300)};
+  const auto pin = scheduler_.pin_prefix(request);
+  if (!pin) return;
+  ++totals_.pins;
+  pins_.push_back(*pin);
+  tell([&](Checker& checker) {
+    checker.on_pin({.id = *pin,
+                    .scope = request.scope,
+                    .tokens = prefix,
+                    .expires_ns = now_ns + request.ttl_ms * 1'000'000});
+  });
 }
 
 void Simulation::step() {
@@ -173,9 +234,10 @@ void Simulation::commit(const ScheduledStep& step, const std::vector<Turn>& turn
       step.plan.sequences, [](const PlannedSequence& planned) { return planned.tokens.size() == 1; });
   const int prefill_rows = step.plan.row_count() - static_cast<int>(decodes);
   scheduler_.commit_step(sampled);
-  scheduler_.note_step_time({.decode_rows = static_cast<int>(decodes),
-                             .prefill_rows = prefill_rows,
-                             .ms = step_ms(static_cast<int>(decodes), prefill_rows)});
+  const double ms = step_ms(static_cast<int>(decodes), prefill_rows);
+  now_ms_ += ms;
+  scheduler_.note_step_time(
+      {.decode_rows = static_cast<int>(decodes), .prefill_rows = prefill_rows, .ms = ms});
   for (auto& [request, its_turns] : by_request) go_on(requests_.at(request), its_turns);
   tell([](Checker& checker) { checker.on_commit(); });
 }

@@ -1,6 +1,7 @@
 // The real scheduler and KV bookkeeping over ToyModel, with simulated clients and a manual clock.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,7 +18,8 @@ namespace quire::sim {
 
 struct Totals {
   int64_t requests = 0, refused = 0, cancelled = 0, steps = 0, rows = 0, abandoned = 0;
-  int64_t preemptions = 0, hits = 0, copies = 0, forks = 0;
+  int64_t preemptions = 0, hits = 0, copies = 0, forks = 0, pins = 0;
+  std::array<int64_t, 4> ended_as{};  // [SequenceState]: cancelled in it
   Totals& operator+=(const Totals& other);
 };
 
@@ -30,7 +32,7 @@ class Simulation {
 
   // `requests` arrivals, then silence until all have ended, at most `steps_max` steps; the first violation if
   // there is one.
-  std::optional<std::string> run(int requests, int64_t steps_max);
+  [[nodiscard]] std::optional<std::string> run(int requests, int64_t steps_max);
   [[nodiscard]] const Totals& totals() const { return totals_; }
 
  private:
@@ -39,6 +41,7 @@ class Simulation {
     int64_t step = 0;
     std::vector<SeqId> sequences;
     bool forked = false;
+    int read_tokens = 0;
   };
   // What a sequence does after a step.
   struct Turn {
@@ -53,6 +56,9 @@ class Simulation {
   [[nodiscard]] std::optional<std::string> first_violation() const;
   void arrive();
   void cancel_some();
+  void read_slowly();
+  void pin_some();
+  void cancel(SeqId request);
   void step();
   void compute(const ScheduledStep& step, std::vector<Turn>& turns);
   void take_answers(const PlannedSequence& planned, std::span<const TokenId> next);
@@ -74,6 +80,8 @@ class Simulation {
   std::vector<std::unique_ptr<Checker>> checkers_;
   std::map<SeqId, LiveRequest> requests_;  // by their first sequence
   std::map<SeqId, LiveSequence> sequences_;
+  std::vector<PinId> pins_;
+  double now_ms_ = 0;
   uint64_t ids_ = 0;
   Totals totals_;
 };

@@ -1,5 +1,6 @@
 #include "tests/sim/world.h"
 
+#include <algorithm>
 #include <random>
 
 namespace quire::sim {
@@ -19,7 +20,14 @@ const std::vector<World>& named_worlds() {
       {{1, 0}, 4, {4, 16}, 16, 8, 1, 0, 2},   // a window of the token itself
       {{0}, 1, {60}, 32, 24, 1, 0, 8},        // blocks of one token: grows past what was foreseen
       {{0}, 2, {26}, 16, 12, 3, 0, 8},        // the same with priorities
-      {{0, 12}, 1, {50, 60}, 16, 12, 1, 0, 6}, {{0, 0, 16, 3}, 4, {24, 22, 26, 9}, 20, 8, 2, 0, 3},
+      {{0, 12}, 1, {50, 60}, 16, 12, 1, 0, 6},
+      {{0, 0, 16, 3}, 4, {24, 22, 26, 9}, 20, 8, 2, 0, 3},
+      {{0}, 4, {24}, 16, 8, 2, 0, 4, 8},          // a third of the pool may be pinned
+      {{0, 7}, 2, {30, 20}, 16, 8, 1, 0, 4, 10},  // the same with a window
+      {{0}, 4, {20}, 16, 8, 1, 0, 4, 0, KvPolicy::kPaged},
+      {{0, 9}, 2, {30, 30}, 16, 8, 2, 0, 4, 0, KvPolicy::kPaged},
+      {{0}, 4, {24}, 16, 8, 1, 0, 4, 0, KvPolicy::kContiguous},
+      {{0, 9}, 2, {40, 40}, 16, 8, 3, 0, 4, 0, KvPolicy::kContiguous},
   };
   return worlds;
 }
@@ -39,6 +47,9 @@ World random_world(uint64_t seed) {
   world.priorities = between(1, 3);
   world.itl_target_ms = between(0, 2) == 0 ? between(2, 30) : 0;
   world.requests_per_step = between(1, 8);
+  if (between(0, 2) == 0)
+    world.pinned_blocks_max = between(0, *std::ranges::min_element(world.block_counts) / 2);
+  if (between(0, 3) == 0) world.kv_policy = static_cast<KvPolicy>(between(0, 1));
   return world;
 }
 
@@ -51,7 +62,9 @@ SchedulerOptions options_of(const World& world) {
           .context_length = 60,
           .step_tokens_max = world.step_tokens_max,
           .running_sequences_max = world.running_sequences_max,
-          .itl_target_ms = world.itl_target_ms};
+          .itl_target_ms = world.itl_target_ms,
+          .kv_policy = world.kv_policy,
+          .pinned_blocks_max = world.pinned_blocks_max};
 }
 
 }  // namespace quire::sim

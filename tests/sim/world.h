@@ -17,6 +17,8 @@ struct World {
   int priorities = 1;         // distinct ones
   int itl_target_ms = 0;      // 0 = none
   int requests_per_step = 3;  // most that arrive at once
+  int pinned_blocks_max = 0;
+  KvPolicy kv_policy = KvPolicy::kRadix;
 };
 
 // Worlds that were made to hurt: eight blocks, one row a step, tight windows, blocks of odd sizes.

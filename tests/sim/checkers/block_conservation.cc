@@ -32,9 +32,10 @@ void BlockConservation::on_plan(const ScheduledStep& step) {
 void BlockConservation::on_silence() {
   for (size_t g = 0; g < options_.geometry.groups.size(); ++g) {
     const BlockPool& pool = scheduler_.pool(static_cast<int>(g));
-    if (pool.open_count() + pool.pinned_count() > 0)
-      violated("nothing lives, yet {} blocks of group {} are open and {} pinned", pool.open_count(), g,
-               pool.pinned_count());
+    const auto by_prefix = std::ssize(scheduler_.pins().holders(static_cast<int>(g)));
+    if (pool.open_count() > 0 || pool.pinned_count() != by_prefix)
+      violated("nothing lives, yet {} blocks of group {} are open and {} pinned, {} of them by prefixes",
+               pool.open_count(), g, pool.pinned_count(), by_prefix);
   }
 }
 

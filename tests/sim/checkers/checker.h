@@ -29,6 +29,18 @@ struct Arrived {
   int64_t step = 0;
 };
 
+struct Refused {
+  const ClientRequest& client;
+  const Error& error;
+};
+
+struct Pinned {
+  PinId id;
+  CacheScope scope;
+  Tokens tokens;
+  int64_t expires_ns = 0;
+};
+
 // Sees every event of a simulation and names what must not be. One instance a simulation. Checkers may look
 // at the scheduler through its public functions only.
 class Checker {
@@ -38,6 +50,11 @@ class Checker {
   virtual ~Checker() = default;
 
   virtual void on_arrival(const Arrived&) {}
+  virtual void on_refusal(const Refused&) {}
+  virtual void on_pin(const Pinned&) {}
+  virtual void on_unpin(PinId) {}
+  virtual void on_time(int64_t /*now_ns*/) {}  // the scheduler knows it, too
+  virtual void on_scope_drop(CacheScope) {}
   virtual void on_fork(const LiveSequence& /*parent*/, const LiveSequence& /*child*/) {}
   virtual void on_plan(const ScheduledStep&) {}  // before anything is computed
   virtual void on_abandon() {}
