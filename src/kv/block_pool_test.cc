@@ -154,7 +154,8 @@ class PoolWalk {
   }
 
   void step() {
-    switch (below(9)) {
+    if (below(100) == 0) thin_out();
+    switch (below(10)) {
       case 0:
       case 1:
         lease();
@@ -177,6 +178,9 @@ class PoolWalk {
       case 7:
         share_open();
         break;
+      case 8:
+        lease_range();
+        break;
       default:
         toggle_cached();
         break;
@@ -193,7 +197,17 @@ class PoolWalk {
     for (const auto& [id, pins] : model_.pinned) ASSERT_EQ(pool_.pin_count(BlockId{id}), pins);
   }
 
+  // Lets everything go, in no order, and forgets what is cached.
+  void end() {
+    std::ranges::shuffle(open_, rng_);
+    std::ranges::shuffle(sealed_, rng_);
+    open_.clear();
+    sealed_.clear();
+    while (pool_.oldest_idle() != kNoBlock) pool_.set_cached(pool_.oldest_idle(), false);
+  }
+
   const BlockPool& pool() const { return pool_; }
+  int ranges() const { return ranges_; }
 
  private:
   size_t below(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng_); }
@@ -205,6 +219,40 @@ class PoolWalk {
     ASSERT_EQ(model_.free.erase(block->id().value), 1u);
     model_.open[block->id().value] = 1;
     open_.push_back(std::move(*block));
+  }
+  // Most go, so that there are ranges to find.
+  void thin_out() {
+    for (size_t n = open_.size(); n > 2; --n) drop_open();
+    for (size_t n = sealed_.size(); n > 2; --n) unpin();
+    while (model_.idle.size() > 3) {
+      const int id = model_.idle.front();
+      pool_.set_cached(BlockId{id}, false);
+      model_.cached.erase(id);
+      model_.idle.pop_front();
+      model_.free.insert(id);
+    }
+  }
+  // The first free ids in a row.
+  int first_range(int count) const {
+    for (int id : model_.free) {
+      int run = 0;
+      while (run < count && model_.free.contains(id + run)) ++run;
+      if (run == count) return id;
+    }
+    return -1;
+  }
+  void lease_range() {
+    const int count = 1 + static_cast<int>(below(4));
+    const int first = first_range(count);
+    std::vector<OpenBlock> range = pool_.lease_range(count);
+    ASSERT_EQ(range.empty(), first < 0);
+    for (int i = 0; i < static_cast<int>(range.size()); ++i) {
+      ASSERT_EQ(range[static_cast<size_t>(i)].id().value, first + i);
+      model_.free.erase(first + i);
+      model_.open[first + i] = 1;
+      open_.push_back(std::move(range[static_cast<size_t>(i)]));
+    }
+    ranges_ += first >= 0 && count > 1;
   }
   void seal() {
     if (open_.empty()) return;
@@ -285,6 +333,7 @@ class PoolWalk {
   PoolModel model_;
   std::vector<OpenBlock> open_;
   std::vector<SealedBlock> sealed_;
+  int ranges_ = 0;
 };
 
 TEST(BlockPool, AgreesWithPlainContainersOverRandomOperations) {
@@ -295,6 +344,10 @@ TEST(BlockPool, AgreesWithPlainContainersOverRandomOperations) {
     if (testing::Test::HasFatalFailure()) FAIL() << "after operation " << i;
     if (i % 64 == 0) walk.pool().audit();
   }
+  EXPECT_GT(walk.ranges(), 1000);
+  walk.end();
+  walk.pool().audit();
+  EXPECT_EQ(walk.pool().free_count(), 40);
 }
 
 TEST(BlockPool, RangesAreTheFirstThatFit) {
