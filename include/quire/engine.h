@@ -3,6 +3,9 @@
 //   auto engine = quire::Engine::open({.model_path = "model.gguf"});
 //   auto stream = (*engine)->submit({.prompt_token_ids = ids, .sampling = {.max_tokens = 32}});
 //   while (auto event = stream->next()) { std::cout << event->text; }
+//
+// A request may ask for several answers ("choices") to one prompt: n samples, the best n of more, or the
+// best n of a beam search. They share one prefill, their K and V as far as they agree, one stream, one life.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +41,38 @@ struct SamplingParams {
   std::optional<int> logprobs{};  // 0…20: log-probability of each chosen token, and of that many best
 };
 
+// When a beam search ends before max_tokens; width finished sequences are kept, the best ones.
+enum class EarlyStopping {
+  kHeuristic,  // when no running beam, were it to end now, would be better than the worst of them
+  kWhenFull,   // as soon as there are so many
+  kNever,      // when no running beam can become better than the worst of them at any length
+};
+
+// Beam search: score = sum of log-probabilities / length^length_penalty. With groups > 1 it is diverse beam
+// search (Vijayakumar et al. 2018): the groups, of width / groups beams each, choose one after the other in
+// every step, and a token costs diversity_penalty per beam of an earlier group that has just taken it.
+// Results are ordered by score; with several groups the best of each come first.
+struct BeamSearchParams {
+  int width = 4;                // 1…64: beams that are followed
+  float length_penalty = 1.0f;  // [-10, 10]; > 0 favours long sequences
+  EarlyStopping early_stopping = EarlyStopping::kHeuristic;
+  int groups = 1;                  // divides width
+  float diversity_penalty = 0.0f;  // [0, 100]
+};
+
 struct Request {
   std::vector<int32_t> prompt_token_ids{};  // at least one
   SamplingParams sampling{};
+  // Choices to return, 1…128. Sample i has the seed `sampling.seed + i` (modulo 2^64) and is, token for
+  // token, the one choice of a request with that seed.
+  int n = 1;
+  // n…128: that many are sampled and the n of highest mean log-probability per token returned, best first.
+  // Then, and with beams, nothing is streamed before all have ended. 0 = n.
+  int best_of = 0;
+  // Instead of sampling; n <= width, temperature 0, no filter. logit_bias and penalties change the scores.
+  std::optional<BeamSearchParams> beam{};
+  int priority = 0;          // -100…100, higher goes first; nobody waits for ever
+  std::string cache_salt{};  // at most 256 bytes; only requests of the same salt share cached prefixes
   // 0…100: for every prompt position the log-sum-exp and that many best next tokens (PromptPosition).
   std::optional<int> prompt_logprobs{};
   // At most this many prompt tokens in one step; 0 = the engine's choice. Results do not depend on it.
@@ -62,8 +94,9 @@ struct PromptPosition {
 enum class FinishReason { kNone, kStop, kLength, kCancelled, kError };
 [[nodiscard]] const char* finish_reason_name(FinishReason reason);  // "stop", "length", …
 
-// One step of an answer. Every stream ends with exactly one event whose finish is not kNone.
+// One step of an answer. Every choice ends with exactly one event whose finish is not kNone.
 struct TokenEvent {
+  int choice = 0;                     // 0…n-1
   std::optional<int32_t> token_id{};  // absent in events that only end the stream or carry prompt positions
   std::string text{};                 // whole code points that became certain; may be empty
   std::optional<TokenLogprob> logprob{};
@@ -76,33 +109,48 @@ struct TokenEvent {
 
 struct Usage {
   int prompt_tokens = 0;
-  int cached_tokens = 0;  // prompt tokens whose K and V came from the cache
-  int completion_tokens = 0;
+  int cached_tokens = 0;      // prompt tokens whose K and V came from the cache
+  int completion_tokens = 0;  // of all choices that are returned
 };
 
 // Times of one request, in milliseconds since submit().
 struct RequestTimings {
   double queue_ms = 0;  // until its first step began
-  double ttft_ms = 0;   // until its first token
+  double ttft_ms = 0;   // until its first token was computed
   double total_ms = 0;
   double prefill_tokens_per_s = 0;  // computed (not cached) prompt tokens per second of prefill
-  double decode_tokens_per_s = 0;   // tokens after the first per second
+  double decode_tokens_per_s = 0;   // tokens after the first of each choice per second
 };
 
-// What a request holds, or held at its end.
+// What a request holds, or held at its end. Blocks are counted over all layer groups.
 struct RequestKv {
   int block_tokens = 0;
-  int blocks_used = 0;  // over all layer groups
-  int tokens_used = 0;
+  int blocks_used = 0;           // one that several sequences share counts once
+  int blocks_as_copies = 0;      // what they would be if no sequence shared with another
+  int blocks_used_max = 0;       // the same two when it held most: with n samples at most the prompt's blocks
+  int blocks_as_copies_max = 0;  // and, for each sample, those of its own tokens and one more
+  int tokens_used = 0;           // of its longest sequence
+  int preemptions = 0;
+};
+
+// One choice; complete after its final event.
+struct ChoiceSummary {
+  FinishReason finish = FinishReason::kNone;
+  int completion_tokens = 0;
+  // Where choices were ranked (best_of > n, beams): what by, and the sum of the tokens' log-probabilities.
+  std::optional<double> score{};
+  std::optional<double> logprob_sum{};
 };
 
 struct RequestSummary {
   Usage usage;
   RequestTimings timings;
   RequestKv kv;
+  std::vector<ChoiceSummary> choices{};  // [n]
 };
 
-// The answer to one request. One thread reads it; destroying it cancels what still runs.
+// The answer to one request. One thread reads it, as slowly as it likes: what it has not read yet waits for
+// it, at most (prompt + max_tokens + 1) * n events. Destroying it cancels what still runs.
 class TokenStream {
  public:
   class State;
@@ -111,10 +159,10 @@ class TokenStream {
   TokenStream& operator=(TokenStream&&) noexcept;
   ~TokenStream();
 
-  // Sleeps until there is an event; nullopt after the final one.
+  // Sleeps until there is an event; nullopt after the final one of every choice.
   std::optional<TokenEvent> next();
-  // Any thread. The stream then ends with kCancelled (unless it had come to its end by then); its blocks are
-  // back within one step.
+  // Any thread. Every choice that has not come to its end by then ends with kCancelled; the blocks are back
+  // within one step.
   void cancel();
   // For the reading thread; complete after the final event.
   [[nodiscard]] RequestSummary summary() const;
@@ -135,6 +183,8 @@ struct EngineOptions {
   uint64_t kv_bytes = 0;
   int inbox_requests_max = 256;  // that wait for their first step; beyond it submit() gives kOverloaded
   int step_tokens_max = 512;     // most tokens in one step
+  // Gap between a stream's tokens that prefills beside it must keep to; 0 = none. [0, 60000]
+  int itl_target_ms = 250;
 };
 
 struct PoolStats {  // blocks of one layer group
@@ -143,9 +193,19 @@ struct PoolStats {  // blocks of one layer group
 };
 
 struct EngineStats {
-  int running = 0;
-  int waiting = 0;
+  int running = 0;            // requests that had their first step
+  int waiting = 0;            // requests that had not
+  int sequences_running = 0;  // sequences that hold blocks: samples and beams count each
+  int sequences_waiting = 0;  // that hold none, preempted ones included
+  // Since the start.
   uint64_t steps = 0;
+  uint64_t rows = 0;               // tokens computed
+  uint64_t requests = 0;           // that had their first step
+  uint64_t prompt_tokens = 0;      // of these requests
+  uint64_t cached_tokens = 0;      // of their prompt tokens, those that the cache spared
+  uint64_t completion_tokens = 0;  // sampled
+  uint64_t preemptions = 0;
+  uint64_t block_copies = 0;  // of hits that end inside a block, and of forks
   std::vector<PoolStats> pools;
 };
 

@@ -3,18 +3,19 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <atomic>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/thread_pool.h"
+#include "engine/cache_scopes.h"
 #include "engine/engine_loop.h"
 #include "engine/engine_plan.h"
 #include "engine/inbox.h"
 #include "engine/model_package.h"
-#include "engine/sampler.h"
+#include "engine/request_check.h"
+#include "engine/seq_ids.h"
 #include "engine/token_stream.h"
 #include "files/gguf_file.h"
 #include "kv/kv_store.h"
@@ -24,7 +25,6 @@
 namespace quire {
 namespace {
 
-constexpr int kPromptLogprobsMax = 100;
 constexpr int kRunningSequencesMax = 256;
 // Requests that want logits of every prompt token go in chunks of at most about this much of them.
 constexpr uint64_t kPromptLogitsBytes = 32 << 20;
@@ -82,6 +82,7 @@ struct Parts {
   std::unique_ptr<KvStore> kv;
   std::unique_ptr<Scheduler> scheduler;
   std::shared_ptr<Inbox> inbox;
+  int sequences_max = 1;  // that may run at once
 };
 
 // Owns the parts and the engine thread. Invariant: the thread runs from the constructor to the destructor.
@@ -95,6 +96,8 @@ class LoadedEngine final : public Engine {
                .scheduler = parts_.scheduler.get(),
                .inbox = parts_.inbox.get(),
                .clock = &clock_,
+               .tokenizer = parts_.text.tokenizer.get(),
+               .seq_ids = &seq_ids_,
                .end_tokens = end_tokens()}),
         thread_([this] { loop_.run(); }) {}
 
@@ -114,12 +117,12 @@ class LoadedEngine final : public Engine {
 
  private:
   [[nodiscard]] std::vector<TokenId> end_tokens() const;
-  [[nodiscard]] Result<> check(const Request& request) const;
   [[nodiscard]] int prefill_chunk(const Request& request) const;
 
   const Parts parts_;
   const MonotonicClock clock_;
-  std::atomic<uint64_t> next_seq_{1};
+  SeqIds seq_ids_;
+  CacheScopes scopes_;
   EngineLoop loop_;
   std::thread thread_;
 };
@@ -133,30 +136,6 @@ std::vector<TokenId> LoadedEngine::end_tokens() const {
   return ends;
 }
 
-Result<> LoadedEngine::check(const Request& request) const {
-  TRY(validate_sampling(request.sampling, parts_.info.vocab_size));
-  if (request.prompt_token_ids.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "prompt_token_ids", "prompt_token_ids is empty");
-  }
-  for (size_t i = 0; i < request.prompt_token_ids.size(); ++i) {
-    const TokenId id = request.prompt_token_ids[i];
-    if (id >= 0 && id < parts_.info.vocab_size) continue;
-    return fail(ErrorCode::kInvalidArgument, "prompt_token_ids",
-                "prompt_token_ids[{}] is {}, the vocabulary has 0 to {}", i, id, parts_.info.vocab_size - 1);
-  }
-  if (request.prompt_logprobs &&
-      (*request.prompt_logprobs < 0 || *request.prompt_logprobs > kPromptLogprobsMax)) {
-    return fail(ErrorCode::kInvalidArgument, "prompt_logprobs",
-                "prompt_logprobs is {}, it must lie in [0, {}]", *request.prompt_logprobs,
-                kPromptLogprobsMax);
-  }
-  if (request.prefill_chunk_tokens < 0) {
-    return fail(ErrorCode::kInvalidArgument, "prefill_chunk_tokens",
-                "prefill_chunk_tokens is {}, it must be at least 0", request.prefill_chunk_tokens);
-  }
-  return {};
-}
-
 int LoadedEngine::prefill_chunk(const Request& request) const {
   if (!request.prompt_logprobs) return request.prefill_chunk_tokens;
   const auto row_bytes = static_cast<uint64_t>(parts_.info.vocab_size) * sizeof(float);
@@ -165,25 +144,35 @@ int LoadedEngine::prefill_chunk(const Request& request) const {
 }
 
 Result<TokenStream> LoadedEngine::submit(Request request) {
-  TRY(check(request));
+  TRY(validate_request(request,
+                       {.vocab_size = parts_.info.vocab_size, .sequences_max = parts_.sequences_max}));
   SequenceRequest sequence;
   sequence.max_tokens = request.sampling.max_tokens;
+  sequence.priority = request.priority;
   sequence.prefill_chunk_tokens = prefill_chunk(request);
   sequence.prompt_logits = request.prompt_logprobs ? PromptLogits::kAll : PromptLogits::kLast;
+  sequence.sequences = sequences_wanted(request);
+  sequence.pace = request.beam ? GroupPace::kTogether : GroupPace::kFree;
   sequence.prompt = std::move(request.prompt_token_ids);
   TRY(parts_.scheduler->check_admissible(sequence));
-  sequence.seq = SeqId{next_seq_.fetch_add(1, std::memory_order_relaxed)};
+  sequence.scope = scopes_.scope_of(request.cache_salt);
+  sequence.seq = seq_ids_.next();
   auto state = std::make_shared<TokenStream::State>(
       StreamStart{.seq = sequence.seq,
                   .inbox = parts_.inbox,
                   .tokenizer = parts_.text.tokenizer,
                   .stops = request.sampling.stop,
+                  .choices = request.n,
                   .prompt_tokens = static_cast<int>(sequence.prompt.size()),
                   .submitted_ns = clock_.now_ns()});
   const uint64_t seed = request.sampling.seed ? *request.sampling.seed : system_seed();
+  const bool chooses = sequence.max_tokens > 0;
   TRY(parts_.inbox->submit({.sequence = std::move(sequence),
                             .sampling = std::move(request.sampling),
                             .seed = seed,
+                            .n = request.n,
+                            .best_of = chooses ? samples_wanted(request) : request.n,
+                            .beam = chooses ? request.beam : std::nullopt,
                             .prompt_logprobs = request.prompt_logprobs,
                             .stream = state}));
   return TokenStream(std::move(state));
@@ -203,12 +192,13 @@ Result<> plan_kv(const EngineOptions& options, Parts& parts) {
                                                             .kv_bytes = options.kv_bytes,
                                                             .bytes_max = usable_memory_bytes() / 4}));
   parts.kv = TRY(KvStore::create(geometry, counts));
-  parts.scheduler = std::make_unique<Scheduler>(
-      SchedulerOptions{.geometry = geometry,
-                       .block_counts = counts,
-                       .context_length = parts.info.context_length,
-                       .step_tokens_max = options.step_tokens_max,
-                       .running_sequences_max = std::min(kRunningSequencesMax, options.step_tokens_max)});
+  parts.sequences_max = std::min(kRunningSequencesMax, options.step_tokens_max);
+  parts.scheduler = std::make_unique<Scheduler>(SchedulerOptions{.geometry = geometry,
+                                                                 .block_counts = counts,
+                                                                 .context_length = parts.info.context_length,
+                                                                 .step_tokens_max = options.step_tokens_max,
+                                                                 .running_sequences_max = parts.sequences_max,
+                                                                 .itl_target_ms = options.itl_target_ms});
   parts.info.kv_bytes_per_token = kv_token_bytes(geometry);
   parts.info.kv_type = options.kv_type;
   return {};

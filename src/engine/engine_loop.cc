@@ -1,14 +1,25 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
 #include "base/checked.h"
 
 namespace quire {
-#ifdef QUIRE_PARANOID
 namespace {
+
+StepTime count_rows(const StepPlan& plan) {
+  StepTime time;
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const int rows = static_cast<int>(sequence.tokens.size());
+    (rows == 1 ? time.decode_rows : time.prefill_rows) += rows;
+  }
+  return time;
+}
+
+#ifdef QUIRE_PARANOID
 
 // Blocks of which no row was written yet: a row that is read before it is written becomes NaN.
 void poison_unwritten(const StepPlan& plan, KvStore& kv) {
@@ -21,8 +32,9 @@ void poison_unwritten(const StepPlan& plan, KvStore& kv) {
   }
 }
 
-}  // namespace
 #endif
+
+}  // namespace
 
 EngineLoop::EngineLoop(EngineParts parts)
     : parts_(std::move(parts)), scratch_(static_cast<size_t>(parts_.pool->size())) {
@@ -39,32 +51,53 @@ void EngineLoop::run() {
     if (closed) break;
     if (!live_.empty()) step();
   }
-  while (!live_.empty()) end(live_.begin()->first, {.finish = FinishReason::kCancelled});
+  while (!live_.empty()) end_open_choices(*live_.begin()->second, {.finish = FinishReason::kCancelled});
   parts_.scheduler->audit();
 }
 
 void EngineLoop::admit(InboxBatch batch) {
   for (Submission& submission : batch.submissions) {
-    const SequenceRequest& sequence = submission.sequence;
-    const SeqId seq = sequence.seq;
-    LiveRequest request{
-        .stream = std::move(submission.stream),
-        .sampler =
-            Sampler(submission.sampling,
-                    {.prompt = sequence.prompt, .end_tokens = parts_.end_tokens, .seed = submission.seed}),
-        .prompt_logprobs = submission.prompt_logprobs,
-        .prompt_tokens = static_cast<int>(sequence.prompt.size()),
-        .max_tokens = sequence.max_tokens,
-    };
-    live_.emplace(seq, std::move(request));
-    parts_.scheduler->add(std::move(submission.sequence));
+    SequenceRequest& sequence = submission.sequence;
+    auto request = std::make_unique<LiveRequest>();
+    request->seq = sequence.seq;
+    request->stream = std::move(submission.stream);
+    request->decoding = make_decoding({.seq = sequence.seq,
+                                       .prompt = sequence.prompt,
+                                       .end_tokens = parts_.end_tokens,
+                                       .sampling = std::move(submission.sampling),
+                                       .seed = submission.seed,
+                                       .n = submission.n,
+                                       .best_of = submission.best_of,
+                                       .beam = submission.beam,
+                                       .tokenizer = parts_.tokenizer,
+                                       .ids = parts_.seq_ids});
+    request->sequences = {sequence.seq};
+    request->prompt_logprobs = submission.prompt_logprobs;
+    request->prompt_tokens = static_cast<int>(sequence.prompt.size());
+    request->max_tokens = sequence.max_tokens;
+    sequences_.emplace(sequence.seq, request.get());
+    live_.emplace(sequence.seq, std::move(request));
+    parts_.scheduler->add(std::move(sequence));
   }
-  for (SeqId seq : batch.cancellations) {
-    if (live_.contains(seq)) end(seq, {.finish = FinishReason::kCancelled});
+  for (const Cancellation& cancellation : batch.cancellations) cancel(cancellation);
+}
+
+void EngineLoop::cancel(const Cancellation& cancellation) {
+  const auto found = live_.find(cancellation.request);
+  if (found == live_.end()) return;
+  LiveRequest& request = *found->second;
+  if (cancellation.choice == Cancellation::kAllChoices) {
+    end_open_choices(request, {.finish = FinishReason::kCancelled});
+    return;
   }
+  DecodingStep step = request.decoding->drop_choice(cancellation.choice);
+  follow(request, step);
+  publish();
+  emit(request, std::move(step.events));
 }
 
 void EngineLoop::step() {
+  const int64_t begin_ns = parts_.clock->now_ns();
   ScheduledStep step = parts_.scheduler->plan_step();
   CHECK(!step.empty());
   note_started(step.plan);
@@ -75,10 +108,14 @@ void EngineLoop::step() {
   LogitsView logits = parts_.model->forward(step.plan, *parts_.kv);
   std::vector<RowJob> jobs = row_jobs(step);
   evaluate(jobs, logits);
-  std::vector<SeqId> completing;
-  for (int index : step.completing) completing.push_back(step.plan.sequences[static_cast<size_t>(index)].seq);
-  ++steps_;
-  commit(jobs, completing);
+  std::vector<Outcome> outcomes = this->outcomes(jobs, step);
+  StepTime time = count_rows(step.plan);
+  ++counted_.steps;
+  counted_.rows += static_cast<uint64_t>(time.decode_rows + time.prefill_rows);
+  counted_.block_copies += step.copies.size();
+  commit(outcomes);
+  time.ms = static_cast<double>(parts_.clock->now_ns() - begin_ns) * 1e-6;
+  parts_.scheduler->note_step_time(time);
 #ifdef QUIRE_PARANOID
   parts_.scheduler->audit();
 #endif
@@ -88,10 +125,14 @@ void EngineLoop::note_started(const StepPlan& plan) {
   const int64_t now = parts_.clock->now_ns();
   int started = 0;
   for (const PlannedSequence& sequence : plan.sequences) {
-    LiveRequest& request = live_.at(sequence.seq);
+    LiveRequest& request = *sequences_.at(sequence.seq);
     if (request.started_ns != 0) continue;
     request.started_ns = now;
+    request.cached_tokens = parts_.scheduler->figures(sequence.seq).cached_tokens;
     ++started;
+    ++counted_.requests;
+    counted_.prompt_tokens += static_cast<uint64_t>(request.prompt_tokens);
+    counted_.cached_tokens += static_cast<uint64_t>(request.cached_tokens);
   }
   if (started == 0) return;
   parts_.inbox->left_queue(started);
@@ -100,25 +141,31 @@ void EngineLoop::note_started(const StepPlan& plan) {
 
 std::vector<EngineLoop::RowJob> EngineLoop::row_jobs(const ScheduledStep& step) {
   std::vector<RowJob> jobs;
+  std::vector<TokenJob> tokens;
   std::vector<bool> completes(step.plan.sequences.size());
   for (int index : step.completing) completes[static_cast<size_t>(index)] = true;
   int logits_row = 0;
   for (size_t index = 0; index < step.plan.sequences.size(); ++index) {
     const PlannedSequence& sequence = step.plan.sequences[index];
-    LiveRequest& request = live_.at(sequence.seq);
-    const std::span<const TokenId> tokens = parts_.scheduler->tokens(sequence.seq);
+    LiveRequest& request = *sequences_.at(sequence.seq);
+    const std::span<const TokenId> known = parts_.scheduler->tokens(sequence.seq);
     const int rows = static_cast<int>(sequence.tokens.size());
     for (int i = sequence.logits_from; i < rows; ++i, ++logits_row) {
-      RowJob job{.seq = sequence.seq,
-                 .request = &request,
-                 .logits_row = logits_row,
-                 .position = sequence.first_position + i};
-      job.wants_prompt_position = request.prompt_logprobs && job.position < request.prompt_tokens;
-      job.wants_token = completes[index] && i + 1 == rows && request.max_tokens > 0;
-      if (job.wants_prompt_position && job.position + 1 < request.prompt_tokens) {
-        job.next = tokens[static_cast<size_t>(job.position) + 1];
+      RowJob job{.request = &request, .logits_row = logits_row, .position = sequence.first_position + i};
+      if (request.prompt_logprobs && job.position < request.prompt_tokens) {
+        job.kind = RowJob::Kind::kPromptPosition;
+        const auto next = static_cast<size_t>(job.position) + 1;
+        if (job.position + 1 < request.prompt_tokens) job.next = known[next];
+        jobs.push_back(job);
       }
-      if (job.wants_prompt_position || job.wants_token) jobs.push_back(std::move(job));
+      if (!completes[index] || i + 1 < rows || request.max_tokens == 0) continue;
+      tokens.clear();
+      request.decoding->add_jobs(sequence.seq, job.position + 1, tokens);
+      job.kind = RowJob::Kind::kToken;
+      for (TokenJob& token : tokens) {
+        jobs.push_back(job);
+        jobs.back().token = std::move(token);
+      }
     }
   }
   return jobs;
@@ -141,113 +188,145 @@ void EngineLoop::evaluate(std::vector<RowJob>& jobs, const LogitsView& logits) {
 }
 
 void EngineLoop::evaluate_row(RowJob& job, std::span<const float> row, SamplerScratch& scratch) const {
-  if (job.wants_prompt_position) {
-    if (auto sane = check_row(scratch.raw.scan(row), job.position + 1); !sane) {
-      job.error = sane.error();
-      return;
-    }
-    const double logsumexp = scratch.raw.logsumexp();
-    job.prompt_position.logsumexp = logsumexp;
-    if (job.next) {
-      job.prompt_position.next =
-          TokenLogprob{*job.next, static_cast<float>(scratch.raw.logit(*job.next) - logsumexp)};
-    }
-    job.prompt_position.top = top_logprobs(scratch.raw, logsumexp, *job.request->prompt_logprobs);
+  if (job.kind == RowJob::Kind::kToken) {
+    job.request->decoding->evaluate(job.token, row, scratch);
+    job.error = std::move(job.token.error);
+    return;
   }
-  if (job.wants_token) {
-    auto choice = job.request->sampler.sample(row, job.position + 1, scratch);
-    if (choice) {
-      job.choice = std::move(*choice);
+  if (auto sane = check_row(scratch.raw.scan(row), job.position + 1); !sane) {
+    job.error = sane.error();
+    return;
+  }
+  const double logsumexp = scratch.raw.logsumexp();
+  job.prompt_position.logsumexp = logsumexp;
+  if (job.next) {
+    job.prompt_position.next =
+        TokenLogprob{*job.next, static_cast<float>(scratch.raw.logit(*job.next) - logsumexp)};
+  }
+  job.prompt_position.top = top_logprobs(scratch.raw, logsumexp, *job.request->prompt_logprobs);
+}
+
+std::vector<EngineLoop::Outcome> EngineLoop::outcomes(std::vector<RowJob>& jobs, const ScheduledStep& step) {
+  std::vector<Outcome> all;
+  std::unordered_map<const LiveRequest*, size_t> places;
+  auto outcome_of = [&](LiveRequest* request) -> Outcome& {
+    const auto [at, is_new] = places.emplace(request, all.size());
+    if (is_new) all.push_back({.request = request});
+    return all[at->second];
+  };
+  for (RowJob& job : jobs) {
+    Outcome& outcome = outcome_of(job.request);
+    if (job.error) {
+      outcome.error = std::move(job.error);
+    } else if (job.kind == RowJob::Kind::kPromptPosition) {
+      outcome.prompt_positions.push_back(std::move(job.prompt_position));
     } else {
-      job.error = std::move(choice.error());
+      outcome.jobs.push_back(std::move(job.token));
     }
   }
+  for (int index : step.completing) {
+    LiveRequest* request = sequences_.at(step.plan.sequences[static_cast<size_t>(index)].seq);
+    if (request->max_tokens == 0) outcome_of(request).prompt = Outcome::Prompt::kEndsRequest;
+  }
+  const int64_t now = parts_.clock->now_ns();
+  for (Outcome& outcome : all) {
+    if (outcome.error || outcome.jobs.empty()) continue;
+    counted_.completion_tokens += outcome.jobs.size();
+    outcome.step = outcome.request->decoding->advance(outcome.jobs, now);
+  }
+  return all;
 }
 
 // Tells the scheduler first and the readers then, so that a final event finds the blocks given back.
-void EngineLoop::commit(std::vector<RowJob>& jobs, std::span<const SeqId> completing) {
+void EngineLoop::commit(std::vector<Outcome>& outcomes) {
   std::vector<SampledToken> sampled;
-  for (const RowJob& job : jobs) {
-    if (job.wants_token && !job.error) sampled.push_back({.seq = job.seq, .token = job.choice.id});
-  }
+  for (const Outcome& outcome : outcomes)
+    sampled.insert(sampled.end(), outcome.step.sampled.begin(), outcome.step.sampled.end());
   parts_.scheduler->commit_step(sampled);
+  for (const Outcome& outcome : outcomes)
+    if (!outcome.error) follow(*outcome.request, outcome.step);
   publish();
-  for (size_t begin = 0; begin < jobs.size();) {
-    size_t end = begin + 1;
-    while (end < jobs.size() && jobs[end].seq == jobs[begin].seq) ++end;
-    emit_rows(std::span(jobs).subspan(begin, end - begin));
-    begin = end;
-  }
-  for (SeqId seq : completing) {
-    auto found = live_.find(seq);
-    if (found != live_.end() && found->second.max_tokens == 0) end(seq, {.finish = FinishReason::kLength});
-  }
-}
-
-// `jobs`: the rows of one sequence.
-void EngineLoop::emit_rows(std::span<RowJob> jobs) {
-  StreamEvent positions;
-  for (RowJob& job : jobs) {
-    if (job.error) {
-      end(job.seq, {.finish = FinishReason::kError, .error = std::move(job.error)});
-      return;
+  for (Outcome& outcome : outcomes) {
+    LiveRequest& request = *outcome.request;
+    if (outcome.error) {
+      end_open_choices(request, {.finish = FinishReason::kError, .error = std::move(outcome.error)});
+      continue;
     }
-    if (job.wants_prompt_position) positions.prompt_positions.push_back(std::move(job.prompt_position));
+    std::vector<StreamEvent> events;
+    if (!outcome.prompt_positions.empty())
+      events.push_back({.prompt_positions = std::move(outcome.prompt_positions)});
+    std::ranges::move(outcome.step.events, std::back_inserter(events));
+    emit(request, std::move(events));
+    if (outcome.prompt == Outcome::Prompt::kEndsRequest)
+      end_open_choices(request, {.finish = FinishReason::kLength});
   }
-  LiveRequest& request = *jobs.front().request;
-  if (!positions.prompt_positions.empty()) {
-    stamp(jobs.front().seq, request, positions);
-    request.stream->push(std::move(positions));
-  }
-  if (jobs.back().wants_token) emit_token(jobs.back());
 }
 
-void EngineLoop::emit_token(RowJob& job) {
-  LiveRequest& request = *job.request;
-  const TokenId token = job.choice.id;
-  request.sampler.accept(token);
-  ++request.output_tokens;
-  StreamEvent event{.token = token, .logprob = job.choice.logprob, .top_logprobs = std::move(job.choice.top)};
-  if (request.sampler.is_end(token)) {
-    event.text = StreamEvent::Text::kHidden;
-    event.finish = FinishReason::kStop;
-  } else if (request.output_tokens >= request.max_tokens) {
-    event.finish = FinishReason::kLength;
+// Forks and ends as a committed step asks for them.
+void EngineLoop::follow(LiveRequest& request, const DecodingStep& step) {
+  for (const ForkRequest& fork : step.forks) {
+    parts_.scheduler->fork(fork);
+    sequences_.emplace(fork.child, &request);
+    request.sequences.push_back(fork.child);
   }
-  if (event.finish != FinishReason::kNone) {
-    end(job.seq, std::move(event));
-    return;
+  refresh(request);
+  for (SeqId seq : step.ended) {
+    parts_.scheduler->finish(seq);
+    sequences_.erase(seq);
+    std::erase(request.sequences, seq);
   }
-  stamp(job.seq, request, event);
-  request.stream->push(std::move(event));
 }
 
-void EngineLoop::stamp(SeqId seq, const LiveRequest& request, StreamEvent& event) const {
-  const SequenceFigures figures = parts_.scheduler->figures(seq);
-  event.at_ns = parts_.clock->now_ns();
-  event.started_ns = request.started_ns;
-  event.cached_tokens = figures.cached_tokens;
-  event.kv = {.block_tokens = parts_.kv->geometry().block_tokens,
-              .blocks_used = figures.blocks_used,
-              .tokens_used = figures.computed_tokens};
+void EngineLoop::refresh(LiveRequest& request) {
+  CHECK(!request.sequences.empty());
+  const RequestFigures figures = parts_.scheduler->request_figures(request.sequences.front());
+  counted_.preemptions += static_cast<uint64_t>(figures.preemptions - request.kv.preemptions);
+  int tokens = 0;
+  for (SeqId seq : request.sequences)
+    tokens = std::max(tokens, parts_.scheduler->figures(seq).computed_tokens);
+  request.kv = {.block_tokens = parts_.kv->geometry().block_tokens,
+                .blocks_used = figures.blocks_used,
+                .blocks_as_copies = figures.blocks_as_copies,
+                .blocks_used_max = figures.blocks_used_max,
+                .blocks_as_copies_max = figures.blocks_as_copies_max,
+                .tokens_used = tokens,
+                .preemptions = figures.preemptions};
 }
 
-void EngineLoop::end(SeqId seq, StreamEvent event) {
-  auto found = live_.find(seq);
-  CHECK(found != live_.end());
-  LiveRequest request = std::move(found->second);
-  live_.erase(found);
+// The request is gone after its last final event.
+void EngineLoop::emit(LiveRequest& request, std::vector<StreamEvent> events) {
+  for (StreamEvent& event : events) {
+    if (event.at_ns == 0) event.at_ns = parts_.clock->now_ns();
+    event.started_ns = request.started_ns;
+    event.cached_tokens = request.cached_tokens;
+    event.kv = request.kv;
+    request.stream->push(std::move(event));
+  }
+  if (request.sequences.empty()) live_.erase(request.seq);
+}
+
+// Ends the whole request: each choice without a final event gets `last`.
+void EngineLoop::end_open_choices(LiveRequest& request, const StreamEvent& last) {
   if (request.started_ns == 0) parts_.inbox->left_queue(1);
-  stamp(seq, request, event);
-  parts_.scheduler->finish(seq);
+  refresh(request);
+  parts_.scheduler->finish_request(request.sequences.front());
+  for (SeqId seq : request.sequences) sequences_.erase(seq);
+  request.sequences.clear();
   publish();
-  request.stream->push(std::move(event));
+  std::vector<StreamEvent> events;
+  for (int choice : request.decoding->open_choices()) {
+    events.push_back(last);
+    events.back().choice = choice;
+  }
+  emit(request, std::move(events));
 }
 
 void EngineLoop::publish() {
-  EngineStats now;
-  for (const auto& [seq, request] : live_) now.running += request.started_ns != 0 ? 1 : 0;
-  now.steps = steps_;
+  EngineStats now = counted_;
+  for (const auto& [seq, request] : live_)
+    now.running += request->started_ns != 0 && !request->sequences.empty() ? 1 : 0;
+  now.sequences_running = parts_.scheduler->running_count();
+  now.sequences_waiting = parts_.scheduler->waiting_count();
   for (size_t g = 0; g < parts_.kv->geometry().groups.size(); ++g) {
     const BlockPool& pool = parts_.scheduler->pool(static_cast<int>(g));
     now.pools.push_back({.total = pool.total(),

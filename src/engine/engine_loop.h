@@ -12,8 +12,10 @@
 
 #include "base/clock.h"
 #include "base/thread_pool.h"
+#include "engine/decoding.h"
 #include "engine/inbox.h"
 #include "engine/sampler.h"
+#include "engine/seq_ids.h"
 #include "engine/token_stream.h"
 #include "kv/kv_store.h"
 #include "model/model.h"
@@ -30,15 +32,17 @@ struct EngineParts {
   Scheduler* scheduler = nullptr;
   Inbox* inbox = nullptr;
   const Clock* clock = nullptr;
+  const Tokenizer* tokenizer = nullptr;
+  SeqIds* seq_ids = nullptr;
   std::vector<TokenId> end_tokens{};
 };
 
 // run() is the body of the engine thread, and all but stats() belongs to it. Each beat: take the inbox, plan,
 // copy blocks, forward, sample, commit, emit.
-// Invariants: (1) every submission ends with exactly one final event; (2) when that is emitted, its blocks
-// are back in the pools and stats() says so; (3) a fault of one request ends that request alone; (4) without
-// requests the thread sleeps. Cost of a beat beside forward(): O(sequences of the step) and their sampling,
-// which all members of the pool share when there is more than one row.
+// Invariants: (1) every choice of a submission ends with exactly one final event; (2) when that is emitted,
+// the blocks of what has ended are back in the pools and stats() says so; (3) a fault of one request ends
+// that request alone; (4) without requests the thread sleeps. Cost of a beat beside forward(): O(sequences of
+// the step) and their sampling, which all members of the pool share when there is more than one row.
 class EngineLoop {
  public:
   explicit EngineLoop(EngineParts parts);
@@ -50,46 +54,61 @@ class EngineLoop {
   [[nodiscard]] EngineStats stats() const;
 
  private:
+  // From its submission to its last final event.
   struct LiveRequest {
+    SeqId seq;  // the sequence that computes the prompt; names the request even when it has ended
     std::shared_ptr<TokenStream::State> stream;
-    Sampler sampler;
+    std::unique_ptr<Decoding> decoding;
+    std::vector<SeqId> sequences;  // that live
     std::optional<int> prompt_logprobs;
     int prompt_tokens = 0;
     int max_tokens = 0;
-    int output_tokens = 0;
     int64_t started_ns = 0;
+    int cached_tokens = 0;
+    RequestKv kv{};
   };
-  // One row of logits and what is asked of it.
+  // One row of logits that somebody wants something of: a prompt position, tokens, or both.
   struct RowJob {
-    SeqId seq;
     LiveRequest* request = nullptr;
     int logits_row = 0;
     Position position = 0;          // of the token that the row follows
     std::optional<TokenId> next{};  // of the prompt
-    bool wants_prompt_position = false;
-    bool wants_token = false;
+    enum class Kind : uint8_t { kPromptPosition, kToken } kind = Kind::kToken;
     PromptPosition prompt_position{};
-    TokenChoice choice{};
+    TokenJob token{};
     std::optional<Error> error{};
+  };
+  // What a request's rows of one step led to.
+  struct Outcome {
+    LiveRequest* request = nullptr;
+    std::vector<PromptPosition> prompt_positions{};
+    std::vector<TokenJob> jobs{};
+    DecodingStep step{};
+    std::optional<Error> error{};
+    enum class Prompt : uint8_t { kGoesOn, kEndsRequest } prompt = Prompt::kGoesOn;  // with max_tokens = 0
   };
 
   void admit(InboxBatch batch);
+  void cancel(const Cancellation& cancellation);
   void step();
   void note_started(const StepPlan& plan);
   [[nodiscard]] std::vector<RowJob> row_jobs(const ScheduledStep& step);
   void evaluate(std::vector<RowJob>& jobs, const LogitsView& logits);
   void evaluate_row(RowJob& job, std::span<const float> row, SamplerScratch& scratch) const;
-  void commit(std::vector<RowJob>& jobs, std::span<const SeqId> completing);
-  void emit_rows(std::span<RowJob> jobs);
-  void emit_token(RowJob& job);
-  void stamp(SeqId seq, const LiveRequest& request, StreamEvent& event) const;
-  void end(SeqId seq, StreamEvent event);
+  [[nodiscard]] std::vector<Outcome> outcomes(std::vector<RowJob>& jobs, const ScheduledStep& step);
+  void commit(std::vector<Outcome>& outcomes);
+  void follow(LiveRequest& request, const DecodingStep& step);
+  void end(LiveRequest& request);
+  void refresh(LiveRequest& request);
+  void emit(LiveRequest& request, std::vector<StreamEvent> events);
+  void end_open_choices(LiveRequest& request, const StreamEvent& last);
   void publish();
 
   const EngineParts parts_;
-  std::unordered_map<SeqId, LiveRequest> live_;
-  std::vector<SamplerScratch> scratch_;  // [pool member]
-  uint64_t steps_ = 0;
+  std::unordered_map<SeqId, std::unique_ptr<LiveRequest>> live_;  // by LiveRequest::seq
+  std::unordered_map<SeqId, LiveRequest*> sequences_;             // that live
+  std::vector<SamplerScratch> scratch_;                           // [pool member]
+  EngineStats counted_;                                           // its sums since the start
 
   mutable std::mutex stats_mutex_;
   EngineStats stats_;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kThreadsMax = 256;
 constexpr int kStepTokensMax = 8192;
+constexpr int kItlTargetMsMax = 60000;
 constexpr int kInboxRequestsMax = 1 << 20;
 constexpr int kContextLengthMax = 1 << 28;
 // A window's pool holds this many windows of one request: its own and the ones that its next turn reuses.
@@ -61,6 +62,7 @@ Result<> validate_options(const EngineOptions& options) {
   TRY(check_option("context_length", options.context_length, 0, kContextLengthMax));
   TRY(check_option("inbox_requests_max", options.inbox_requests_max, 1, kInboxRequestsMax));
   TRY(check_option("step_tokens_max", options.step_tokens_max, 1, kStepTokensMax));
+  TRY(check_option("itl_target_ms", options.itl_target_ms, 0, kItlTargetMsMax));
   if (!kv_type_from_name(options.kv_type)) {
     return fail(ErrorCode::kInvalidArgument, "kv_type", "kv_type is '{}', known are {}", options.kv_type,
                 kv_type_names());

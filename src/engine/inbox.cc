@@ -21,10 +21,10 @@ Result<> Inbox::submit(Submission submission) {
   return {};
 }
 
-void Inbox::cancel(SeqId seq) {
+void Inbox::cancel(const Cancellation& cancellation) {
   std::lock_guard lock(mutex_);
   if (batch_.state == InboxBatch::State::kClosed) return;
-  batch_.cancellations.push_back(seq);
+  batch_.cancellations.push_back(cancellation);
   arrived_.notify_one();
 }
 

@@ -20,28 +20,38 @@ struct Submission {
   SequenceRequest sequence;
   SamplingParams sampling;
   uint64_t seed = 0;
+  int n = 1;
+  int best_of = 1;
+  std::optional<BeamSearchParams> beam;
   std::optional<int> prompt_logprobs;
   std::shared_ptr<TokenStream::State> stream;
+};
+
+struct Cancellation {
+  static constexpr int kAllChoices = -1;
+  SeqId request;  // its first sequence
+  int choice = kAllChoices;
 };
 
 // All that arrived since the last look, in order; a cancellation never comes before its submission.
 struct InboxBatch {
   std::vector<Submission> submissions{};
-  std::vector<SeqId> cancellations{};
+  std::vector<Cancellation> cancellations{};
   enum class State : uint8_t { kOpen, kClosed } state = State::kOpen;
 };
 
 // Any thread submits and cancels; the engine thread takes. Shared with the streams, so that a stream may
 // outlive its engine. Invariants: (1) waiting_count() <= capacity: requests that were submitted and have not
 // left_queue(), whether they still lie here or were taken; (2) cancellations are never refused; a stream
-// sends at most one, so they are bounded by the streams alive; (3) after close() submissions are refused.
+// sends at most one for each choice and one for all, so they are bounded by the streams alive; (3) after
+// close() submissions are refused.
 class Inbox {
  public:
   explicit Inbox(int capacity) : capacity_(capacity) {}
 
   // Errors: kOverloaded with the limit; kCancelled when the engine is stopping.
   [[nodiscard]] Result<> submit(Submission submission);
-  void cancel(SeqId seq);
+  void cancel(const Cancellation& cancellation);
   void close();
 
   // Takes what there is.

@@ -21,11 +21,13 @@ TEST(Inbox, KeepsOrderAndCountsWhoWaits) {
   auto refused = inbox.submit(numbered(4));
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
-  inbox.cancel(SeqId{2});
+  inbox.cancel({.request = SeqId{2}, .choice = 1});
   const InboxBatch batch = inbox.take();
   ASSERT_EQ(batch.submissions.size(), 3u);
   for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(batch.submissions[i].sequence.seq, SeqId{i + 1});
-  EXPECT_EQ(batch.cancellations, std::vector<SeqId>{SeqId{2}});
+  ASSERT_EQ(batch.cancellations.size(), 1u);
+  EXPECT_EQ(batch.cancellations[0].request, SeqId{2});
+  EXPECT_EQ(batch.cancellations[0].choice, 1);
   EXPECT_EQ(batch.state, InboxBatch::State::kOpen);
   // Taken requests still wait, until their first step.
   EXPECT_EQ(inbox.waiting_count(), 3);
@@ -48,7 +50,7 @@ TEST(Inbox, WakesTheSleeperAndRefusesAfterClosing) {
   auto refused = inbox.submit(numbered(8));
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::kCancelled);
-  inbox.cancel(SeqId{7});
+  inbox.cancel({.request = SeqId{7}});
   EXPECT_TRUE(inbox.take().cancellations.empty());
 }
 

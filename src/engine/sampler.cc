@@ -278,16 +278,19 @@ void Sampler::adjust(std::span<float> logits) const {
   }
 }
 
+Result<LogitRow*> Sampler::adjusted_row(std::span<const float> logits, Position position,
+                                        SamplerScratch& scratch) const {
+  TRY(check_row(scratch.raw.scan(logits), position));
+  if (!adjusts()) return &scratch.raw;
+  scratch.logits.assign(logits.begin(), logits.end());
+  adjust(scratch.logits);
+  TRY(check_row(scratch.adjusted.scan(scratch.logits), position));
+  return &scratch.adjusted;
+}
+
 Result<TokenChoice> Sampler::sample(std::span<const float> logits, Position position,
                                     SamplerScratch& scratch) const {
-  LogitRow* row = &scratch.raw;
-  TRY(check_row(row->scan(logits), position));
-  if (adjusts()) {
-    scratch.logits.assign(logits.begin(), logits.end());
-    adjust(scratch.logits);
-    row = &scratch.adjusted;
-    TRY(check_row(row->scan(scratch.logits), position));
-  }
+  const LogitRow* row = TRY(adjusted_row(logits, position, scratch));
   TokenChoice token;
   if (params_.temperature == 0.0f || params_.top_k == 1) {
     token.id = row->argmax();
@@ -300,6 +303,20 @@ Result<TokenChoice> Sampler::sample(std::span<const float> logits, Position posi
     token.top = top_logprobs(scratch.raw, logsumexp, *params_.logprobs);
   }
   return token;
+}
+
+Result<std::vector<RankedToken>> Sampler::rank(std::span<const float> logits, RankWanted wanted,
+                                               SamplerScratch& scratch) const {
+  LogitRow* row = TRY(adjusted_row(logits, wanted.position, scratch));
+  const double logsumexp = row->logsumexp();
+  const double raw_logsumexp = row == &scratch.raw ? logsumexp : scratch.raw.logsumexp();
+  std::vector<RankedToken> ranked;
+  for (TokenId id : row->select_top(wanted.count)) {
+    ranked.push_back({.id = id,
+                      .logprob = static_cast<double>(row->logit(id)) - logsumexp,
+                      .raw_logprob = static_cast<float>(scratch.raw.logit(id) - raw_logsumexp)});
+  }
+  return ranked;
 }
 
 TokenId Sampler::draw(SamplerScratch& scratch, double uniform) const {

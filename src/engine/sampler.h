@@ -26,6 +26,13 @@ struct TokenChoice {
   std::vector<TokenLogprob> top;
 };
 
+// A token among the most probable ones of a row.
+struct RankedToken {
+  TokenId id = 0;
+  double logprob = 0;     // after bias, penalties and min_tokens
+  float raw_logprob = 0;  // of the unmodified distribution
+};
+
 // The buffers of one sampling thread: they grow with the first row that needs them and are reused.
 struct SamplerScratch {
   struct Candidate {
@@ -37,6 +44,12 @@ struct SamplerScratch {
   std::vector<float> logits;
   std::vector<double> weights;
   std::vector<Candidate> candidates;
+};
+
+// What is asked of Sampler::rank().
+struct RankWanted {
+  Position position = 0;  // of the token
+  int count = 1;
 };
 
 // What a sampler needs to know of its request besides the parameters.
@@ -61,6 +74,10 @@ class Sampler {
   // possible token.
   [[nodiscard]] Result<TokenChoice> sample(std::span<const float> logits, Position position,
                                            SamplerScratch& scratch) const;
+  // Instead of a choice the `count` most probable tokens (fewer when fewer are possible), best first, ties by
+  // rising id. Errors like sample().
+  [[nodiscard]] Result<std::vector<RankedToken>> rank(std::span<const float> logits, RankWanted wanted,
+                                                      SamplerScratch& scratch) const;
   // Records it as the next token of the output.
   void accept(TokenId id);
   // Whether `id` ends the answer.
@@ -75,6 +92,9 @@ class Sampler {
     bool in_prompt = false;
   };
   Adjustment& adjustment(TokenId id);
+  // The row that tokens are drawn from; `logits` itself stays in scratch.raw.
+  [[nodiscard]] Result<LogitRow*> adjusted_row(std::span<const float> logits, Position position,
+                                               SamplerScratch& scratch) const;
   [[nodiscard]] bool adjusts() const;
   void adjust(std::span<float> logits) const;
   [[nodiscard]] TokenId draw(SamplerScratch& scratch, double uniform) const;

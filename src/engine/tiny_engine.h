@@ -63,6 +63,39 @@ inline Answer read_all(TokenStream& stream) {
   return answer;
 }
 
+// All choices of a request, read to their ends.
+inline std::vector<Answer> read_choices(TokenStream& stream) {
+  std::vector<Answer> answers(stream.summary().choices.size());
+  while (auto event = stream.next()) {
+    Answer& answer = answers.at(static_cast<size_t>(event->choice));
+    EXPECT_EQ(answer.finish, FinishReason::kNone) << "an event after the final one";
+    if (event->token_id) answer.ids.push_back(*event->token_id);
+    answer.text += event->text;
+    if (event->logprob) answer.logprobs.push_back(*event->logprob);
+    if (event->token_id) answer.tops.push_back(event->top_logprobs);
+    answer.finish = event->finish;
+    answer.final_events += event->finish != FinishReason::kNone ? 1 : 0;
+    answer.error = event->error;
+  }
+  const RequestSummary summary = stream.summary();
+  int tokens = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(answers[i].final_events, 1);
+    EXPECT_EQ(summary.choices[i].finish, answers[i].finish);
+    EXPECT_EQ(summary.choices[i].completion_tokens, static_cast<int>(answers[i].ids.size()));
+    tokens += summary.choices[i].completion_tokens;
+    answers[i].summary = summary;
+  }
+  EXPECT_EQ(summary.usage.completion_tokens, tokens);
+  return answers;
+}
+
+inline std::vector<Answer> ask_choices(Engine& engine, Request request) {
+  auto stream = engine.submit(std::move(request));
+  EXPECT_TRUE(stream.has_value()) << stream.error().message;
+  return read_choices(stream.value());
+}
+
 inline Answer ask(Engine& engine, Request request) {
   auto stream = engine.submit(std::move(request));
   EXPECT_TRUE(stream.has_value()) << stream.error().message;

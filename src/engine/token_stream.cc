@@ -1,5 +1,6 @@
 #include "engine/token_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -38,8 +39,11 @@ TokenStream::State::State(StreamStart start)
       inbox_(std::move(start.inbox)),
       tokenizer_(std::move(start.tokenizer)),
       submitted_ns_(start.submitted_ns),
-      detokenizer_(*tokenizer_, std::move(start.stops), TextPosition::kContinuation) {
+      open_choices_(start.choices) {
+  for (int i = 0; i < start.choices; ++i)
+    choices_.push_back({.detokenizer = Detokenizer(*tokenizer_, start.stops, TextPosition::kContinuation)});
   summary_.usage.prompt_tokens = start.prompt_tokens;
+  summary_.choices.resize(choices_.size());
 }
 
 void TokenStream::State::push(StreamEvent event) {
@@ -65,67 +69,89 @@ void TokenStream::State::close() {
 }
 
 std::optional<TokenEvent> TokenStream::State::next() {
-  if (finished_) return std::nullopt;
+  if (open_choices_ == 0) return std::nullopt;
   StreamEvent event = pop();
+  // What the engine had under way for a choice that a stop string has ended.
+  while (choices_[static_cast<size_t>(event.choice)].finished) event = pop();
   account(event);
   TokenEvent out;
   out.at_ms = milliseconds(event.at_ns - submitted_ns_);
+  out.choice = event.choice;
   out.token_id = event.token;
   out.finish = event.finish;
   add_text(event, out);
   out.logprob = event.logprob;
   out.top_logprobs = std::move(event.top_logprobs);
   out.prompt_positions = std::move(event.prompt_positions);
+  if (out.finish != FinishReason::kNone) finish_choice(event, out.finish);
   out.error = std::move(event.error);
-  if (out.finish != FinishReason::kNone) {
-    finished_ = true;
-    close();
-  }
   return out;
 }
 
 void TokenStream::State::add_text(const StreamEvent& event, TokenEvent& out) {
+  Detokenizer& detokenizer = choices_[static_cast<size_t>(event.choice)].detokenizer;
   // A model may have more output rows than its vocabulary has tokens: those stand for no text.
   if (event.token && event.text == StreamEvent::Text::kShown && *event.token < tokenizer_->vocab_size()) {
-    out.text = detokenizer_.push(*event.token);
-    if (detokenizer_.stopped()) {
-      if (event.finish == FinishReason::kNone) cancel();
+    out.text = detokenizer.push(*event.token);
+    if (detokenizer.stopped()) {
       out.finish = FinishReason::kStop;
       return;
     }
   }
-  if (event.finish != FinishReason::kNone) out.text += detokenizer_.finish();
+  if (event.finish != FinishReason::kNone) out.text += detokenizer.finish();
+}
+
+void TokenStream::State::finish_choice(const StreamEvent& event, FinishReason finish) {
+  choices_[static_cast<size_t>(event.choice)].finished = true;
+  ChoiceSummary& choice = summary_.choices[static_cast<size_t>(event.choice)];
+  choice.finish = finish;
+  if (event.score) {
+    choice.score = event.score->score;
+    choice.logprob_sum = event.score->logprob_sum;
+  }
+  if (--open_choices_ == 0) close();
+  if (event.finish != FinishReason::kNone) return;
+  // The engine does not know of the stop string.
+  if (open_choices_ == 0) {
+    cancel();
+  } else {
+    inbox_->cancel({.request = seq_, .choice = event.choice});
+  }
 }
 
 void TokenStream::State::account(const StreamEvent& event) {
-  Usage& usage = summary_.usage;
   RequestTimings& timings = summary_.timings;
   summary_.kv = event.kv;
-  usage.cached_tokens = event.cached_tokens;
+  summary_.usage.cached_tokens = event.cached_tokens;
   started_ns_ = event.started_ns;
-  timings.total_ms = milliseconds(event.at_ns - submitted_ns_);
+  // Of choices that were held back, tokens come out of their order in time.
+  timings.total_ms = std::max(timings.total_ms, milliseconds(event.at_ns - submitted_ns_));
   timings.queue_ms = milliseconds((started_ns_ > 0 ? started_ns_ : event.at_ns) - submitted_ns_);
   const bool ends_prompt = event.token || event.finish == FinishReason::kLength;
   if (first_token_ns_ == 0 && ends_prompt) {
     first_token_ns_ = event.at_ns;
     timings.prefill_tokens_per_s =
-        per_second(usage.prompt_tokens - usage.cached_tokens, event.at_ns - started_ns_);
-    if (event.token) timings.ttft_ms = timings.total_ms;
+        per_second(summary_.usage.prompt_tokens - summary_.usage.cached_tokens, event.at_ns - started_ns_);
+    if (event.token) timings.ttft_ms = milliseconds(event.at_ns - submitted_ns_);
   }
-  if (event.token) {
-    ++usage.completion_tokens;
-    last_token_ns_ = event.at_ns;
-    timings.decode_tokens_per_s = per_second(usage.completion_tokens - 1, last_token_ns_ - first_token_ns_);
-  }
+  if (event.token) account_token(event);
+}
+
+void TokenStream::State::account_token(const StreamEvent& event) {
+  ++summary_.usage.completion_tokens;
+  ChoiceSummary& choice = summary_.choices[static_cast<size_t>(event.choice)];
+  if (++choice.completion_tokens > 1) ++tokens_after_first_;
+  last_token_ns_ = std::max(last_token_ns_, event.at_ns);
+  summary_.timings.decode_tokens_per_s = per_second(tokens_after_first_, last_token_ns_ - first_token_ns_);
 }
 
 void TokenStream::State::cancel() {
-  if (!cancelled_.exchange(true)) inbox_->cancel(seq_);
+  if (!cancelled_.exchange(true)) inbox_->cancel({.request = seq_});
 }
 
 void TokenStream::State::abandon() {
-  if (!finished_) cancel();
-  finished_ = true;
+  if (open_choices_ > 0) cancel();
+  open_choices_ = 0;
   close();
 }
 

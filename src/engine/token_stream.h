@@ -18,8 +18,15 @@
 
 namespace quire {
 
+// What a choice was ranked by.
+struct ChoiceScore {
+  double score = 0;
+  double logprob_sum = 0;
+};
+
 // One event as the engine thread knows it: without text.
 struct StreamEvent {
+  int choice = 0;
   std::optional<TokenId> token{};
   enum class Text : uint8_t { kShown, kHidden } text = Text::kShown;  // kHidden: a token that ends the answer
   std::optional<TokenLogprob> logprob{};
@@ -27,6 +34,7 @@ struct StreamEvent {
   std::vector<PromptPosition> prompt_positions{};
   FinishReason finish = FinishReason::kNone;
   std::optional<Error> error{};
+  std::optional<ChoiceScore> score{};  // with a finish
   int64_t at_ns = 0;
   int64_t started_ns = 0;  // its first step; 0 = not yet
   int cached_tokens = 0;
@@ -39,15 +47,16 @@ struct StreamStart {
   std::shared_ptr<Inbox> inbox;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<std::string> stops;
+  int choices = 1;
   int prompt_tokens = 0;
   int64_t submitted_ns = 0;
 };
 
 // Shared by the TokenStream and the engine. push() by the engine thread; next() and summary() by the one
-// reader; cancel() by any thread. Invariants: (1) the reader sees events in order, the last one with a
-// finish; (2) nothing is queued after that, so the queue holds at most prompt + max_tokens + 1 events; (3)
-// detokenising and stop strings run on the reader's thread and see tokens in order. Locks: only around the
-// queue.
+// reader; cancel() by any thread. Invariants: (1) the reader sees the events of a choice in order, the last
+// one with a finish; (2) nothing is queued after the last choice's, so the queue holds at most (prompt +
+// max_tokens + 1) * choices events; (3) detokenising and stop strings run on the reader's thread and see the
+// tokens of a choice in order. Locks: only around the queue.
 class TokenStream::State {
  public:
   explicit State(StreamStart start);
@@ -60,10 +69,16 @@ class TokenStream::State {
   [[nodiscard]] RequestSummary summary() const;
 
  private:
+  struct Choice {
+    Detokenizer detokenizer;
+    bool finished = false;
+  };
   StreamEvent pop();
   void close();
   void account(const StreamEvent& event);
+  void account_token(const StreamEvent& event);
   void add_text(const StreamEvent& event, TokenEvent& out);
+  void finish_choice(const StreamEvent& event, FinishReason finish);
 
   const SeqId seq_;
   const std::shared_ptr<Inbox> inbox_;
@@ -77,9 +92,10 @@ class TokenStream::State {
   bool closed_ = false;  // nothing more is wanted
 
   // The reader's.
-  Detokenizer detokenizer_;
-  bool finished_ = false;
+  std::vector<Choice> choices_;
+  int open_choices_;
   RequestSummary summary_;
+  int tokens_after_first_ = 0;  // of each choice
   int64_t started_ns_ = 0, first_token_ns_ = 0, last_token_ns_ = 0;
 };
 
