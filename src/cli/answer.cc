@@ -50,7 +50,7 @@ boost::json::array top_json(const std::vector<TokenLogprob>& top) {
 }
 
 std::string figures_line(const Answer& answer, const ModelInfo& model) {
-  const auto& [usage, timings, kv] = answer.summary;
+  const auto& [usage, timings, kv, choices] = answer.summary;
   return fmt::format(
       "{} prompt tokens ({} cached), {} tokens · TTFT {:.0f} ms · prefill {:.0f} tokens/s · decode {:.1f} "
       "tokens/s · "

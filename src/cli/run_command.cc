@@ -72,7 +72,7 @@ Result<std::string> read_prompt(const RunArguments& arguments) {
 }
 
 json::object answer_json(const Answer& answer, const Request& request, const ModelInfo& model) {
-  const auto& [usage, timings, kv] = answer.summary;
+  const auto& [usage, timings, kv, choices] = answer.summary;
   json::object result;
   result["text"] = answer.text;
   result["token_ids"] = json::array(answer.token_ids.begin(), answer.token_ids.end());

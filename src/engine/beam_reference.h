@@ -99,6 +99,8 @@ class BeamReference {
         !full || divided(group.running[0].score, far ? max_tokens_ : length) > group.kept.back().score;
     const bool enough = full && params_.early_stopping == EarlyStopping::kWhenFull;
     group.open = improvable && !enough && group.running[0].score > kNever / 2;
+    for (size_t i = 0; length == max_tokens_ && i < std::min(width, all.size()); ++i)
+      if (!model_.has_ended(all[i].tokens)) ++taken[all[i].tokens.back()];
     if (!group.open) return;
     for (const Row& row : group.running)
       if (row.score > kNever / 2) ++taken[row.tokens.back()];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <tuple>
 
 #include "base/check.h"
@@ -29,24 +30,21 @@ double BeamSearch::scored(double score, int length) const {
 std::vector<BeamMove> BeamSearch::advance(std::span<const BeamCandidates> candidates, BeamEnds ends) {
   CHECK(static_cast<int>(candidates.size()) == beam_count() && !candidates.empty());
   ++length_;
-  std::vector<BeamMove> moves;
+  Step step{.candidates = candidates};
   for (Group& group : groups_) {
-    const int first = static_cast<int>(moves.size());
-    if (!group.beams.empty()) advance_group(group, candidates, ends, moves);
+    const int first = static_cast<int>(step.moves.size());
+    if (!group.beams.empty()) advance_group(group, step, ends);
     group.first_beam = first;
   }
-  return moves;
+  return step.moves;
 }
 
-// `taken`: what earlier groups have chosen in this step.
-std::vector<BeamSearch::Continuation> BeamSearch::ranked(const Group& group,
-                                                         std::span<const BeamCandidates> candidates,
-                                                         std::span<const BeamMove> taken) const {
+std::vector<BeamSearch::Continuation> BeamSearch::ranked(const Group& group, const Step& step) const {
   std::vector<Continuation> all;
   for (size_t b = 0; b < group.beams.size(); ++b) {
-    for (const RankedToken& token : candidates[static_cast<size_t>(group.first_beam) + b].ranked) {
-      const auto times = std::ranges::count(taken, token.id, &BeamMove::token);
-      const double penalty = static_cast<double>(params_.diversity_penalty) * static_cast<double>(times);
+    for (const RankedToken& token : step.candidates[static_cast<size_t>(group.first_beam) + b].ranked) {
+      const auto times = static_cast<double>(std::ranges::count(step.taken, token.id));
+      const double penalty = static_cast<double>(params_.diversity_penalty) * times;
       all.push_back({.beam = static_cast<int>(b),
                      .score = group.beams[b].score + token.logprob - penalty,
                      .token = &token});
@@ -56,19 +54,21 @@ std::vector<BeamSearch::Continuation> BeamSearch::ranked(const Group& group,
   return all;
 }
 
-void BeamSearch::advance_group(Group& group, std::span<const BeamCandidates> candidates, BeamEnds ends,
-                               std::vector<BeamMove>& moves) {
-  const size_t width = static_cast<size_t>(group_width());
-  const std::vector<Continuation> all = ranked(group, candidates, moves);
+void BeamSearch::advance_group(Group& group, Step& step, BeamEnds ends) {
+  const auto width = static_cast<size_t>(group_width());
+  const std::vector<Continuation> all = ranked(group, step);
   const bool at_length = length_ == max_tokens_;
   std::vector<Beam> next;
   std::vector<Finished> ended, ended_below;
+  std::vector<TokenId> taken;
+  std::vector<BeamMove> moves;
   for (size_t rank = 0; rank < all.size() && (rank < width || next.size() < width); ++rank) {
     const Continuation& c = all[rank];
     const int beam = group.first_beam + c.beam;
     const bool ends_here = ends(beam, c.token->id);
     if (!ends_here && !at_length && next.size() == width) continue;
-    const int node = add_node(group, c, candidates[static_cast<size_t>(beam)]);
+    const int node = add_node(group, c, step.candidates[static_cast<size_t>(beam)]);
+    if (!ends_here) taken.push_back(c.token->id);
     if (ends_here || at_length) {
       (rank < width ? ended : ended_below)
           .push_back({.node = node,
@@ -85,10 +85,9 @@ void BeamSearch::advance_group(Group& group, std::span<const BeamCandidates> can
   keep_best(group, std::move(ended));
   group.beams = std::move(next);
   const bool full_enough = is_full(group) && params_.early_stopping == EarlyStopping::kWhenFull;
-  if (!group.beams.empty() && (full_enough || !may_improve(group))) {
-    moves.resize(moves.size() - group.beams.size());
-    group.beams.clear();
-  }
+  if (!group.beams.empty() && (full_enough || !may_improve(group))) group.beams.clear();
+  if (!group.beams.empty()) std::ranges::move(moves, std::back_inserter(step.moves));
+  if (!group.beams.empty() || at_length) std::ranges::move(taken, std::back_inserter(step.taken));
 }
 
 int BeamSearch::add_node(const Group& group, const Continuation& c, const BeamCandidates& candidates) {

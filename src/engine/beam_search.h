@@ -90,11 +90,14 @@ class BeamSearch {
     const RankedToken* token = nullptr;
   };
 
-  void advance_group(Group& group, std::span<const BeamCandidates> candidates, BeamEnds ends,
-                     std::vector<BeamMove>& moves);
-  [[nodiscard]] std::vector<Continuation> ranked(const Group& group,
-                                                 std::span<const BeamCandidates> candidates,
-                                                 std::span<const BeamMove> taken) const;
+  // One step: what the beams may go on with, what earlier groups have taken, what comes of it.
+  struct Step {
+    std::span<const BeamCandidates> candidates;
+    std::vector<TokenId> taken{};
+    std::vector<BeamMove> moves{};
+  };
+  void advance_group(Group& group, Step& step, BeamEnds ends);
+  [[nodiscard]] std::vector<Continuation> ranked(const Group& group, const Step& step) const;
   int add_node(const Group& group, const Continuation& c, const BeamCandidates& candidates);
   void keep_best(Group& group, std::vector<Finished> ended) const;
   [[nodiscard]] bool may_improve(const Group& group) const;

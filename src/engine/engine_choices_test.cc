@@ -15,6 +15,12 @@
 namespace quire {
 namespace {
 
+EngineOptions roomy(TinyKind kind = TinyKind::kFull) {
+  EngineOptions options = tiny_options(kind);
+  options.kv_bytes = 8 << 20;
+  return options;
+}
+
 class Choices : public testing::TestWithParam<TinyKind> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, Choices, testing::Values(TinyKind::kFull, TinyKind::kWindowed));
 
@@ -36,14 +42,14 @@ void expect_same(const Answer& a, const Answer& b) {
 }
 
 TEST_P(Choices, SampleIIsTheRequestWithItsSeed) {
-  auto engine = open_tiny(tiny_options(GetParam()));
+  auto engine = open_tiny(roomy(GetParam()));
   for (int prompt : {1, 31, 32, 70}) {
     Request request = sampled(prompt, static_cast<uint32_t>(prompt), 40);
     std::vector<Answer> alone;
     for (uint64_t i = 0; i < 5; ++i) {
       Request one = request;
       *one.sampling.seed += i;
-      alone.push_back(ask(*open_tiny(tiny_options(GetParam())), one));
+      alone.push_back(ask(*open_tiny(roomy(GetParam())), one));
     }
     request.n = 5;
     const std::vector<Answer> together = ask_choices(*engine, request);
@@ -55,7 +61,7 @@ TEST_P(Choices, SampleIIsTheRequestWithItsSeed) {
 }
 
 TEST_P(Choices, OnePrefillAndSharedBlocks) {
-  auto engine = open_tiny(tiny_options(GetParam()));
+  auto engine = open_tiny(roomy(GetParam()));
   Request request = sampled(100, 1, 40);
   request.sampling.ignore_eos = true;
   request.n = 4;
@@ -78,7 +84,7 @@ TEST_P(Choices, OnePrefillAndSharedBlocks) {
 }
 
 TEST_P(Choices, BestOfReturnsTheMostProbableOnes) {
-  auto engine = open_tiny(tiny_options(GetParam()));
+  auto engine = open_tiny(roomy(GetParam()));
   Request request = sampled(20, 7, 12);
   request.n = 6;
   const std::vector<Answer> all = ask_choices(*engine, request);
@@ -115,7 +121,7 @@ Request letters(int n, uint64_t seed) {
 
 // A stop string ends its choice; the others go on.
 TEST(EngineChoices, StopStringsEndOneChoice) {
-  auto engine = open_tiny();
+  auto engine = open_tiny(roomy());
   Request request = letters(3, 5);
   const std::vector<Answer> whole = ask_choices(*engine, request);
   const std::string stop = whole[1].text.substr(10, 3);
@@ -137,7 +143,7 @@ TEST(EngineChoices, StopStringsEndOneChoice) {
 }
 
 TEST(EngineChoices, EveryChoiceHasItsEndAtZeroOrOneToken) {
-  auto engine = open_tiny();
+  auto engine = open_tiny(roomy());
   for (int max_tokens : {0, 1}) {
     for (int best_of : {0, 4}) {
       Request request = sampled(40, 2, max_tokens);
@@ -156,7 +162,7 @@ TEST(EngineChoices, EveryChoiceHasItsEndAtZeroOrOneToken) {
 
 // A choice whose first token is an end never lives; the others do.
 TEST(EngineChoices, AnEndAtTheFirstTokenLeavesTheOthers) {
-  auto engine = open_tiny();
+  auto engine = open_tiny(roomy());
   Request request = sampled(33, 3, 20);
   request.sampling.temperature = 3;
   request.sampling.logit_bias.push_back({kTinyEnd, 4.0f});
@@ -187,8 +193,8 @@ std::vector<double> logprobs_after(Engine& engine, std::vector<int32_t> ids) {
 }
 
 TEST_P(Choices, BeamsEqualTheReferenceOverFullRecomputation) {
-  auto engine = open_tiny(tiny_options(GetParam()));
-  auto oracle = open_tiny(tiny_options(GetParam()));
+  auto engine = open_tiny(roomy(GetParam()));
+  auto oracle = open_tiny(roomy(GetParam()));
   const std::vector<BeamSearchParams> kinds = {
       {.width = 4},
       {.width = 3, .length_penalty = 0, .early_stopping = EarlyStopping::kWhenFull},
@@ -236,7 +242,7 @@ TEST_P(Choices, BeamsEqualTheReferenceOverFullRecomputation) {
 }
 
 TEST(EngineChoices, BeamsEndAtStopStringsAndShareTheirBlocks) {
-  auto engine = open_tiny();
+  auto engine = open_tiny(roomy());
   Request request = letters(4, 1);
   request.sampling.temperature = 0;
   request.beam = BeamSearchParams{.width = 4, .early_stopping = EarlyStopping::kNever};
@@ -258,19 +264,19 @@ TEST(EngineChoices, BeamsEndAtStopStringsAndShareTheirBlocks) {
 }
 
 TEST(EngineChoices, SaltsSeparateCaches) {
-  auto engine = open_tiny();
+  auto engine = open_tiny(roomy());
   Request request{.prompt_token_ids = random_prompt(100, 1), .sampling = {.max_tokens = 1}};
   ask(*engine, request);
-  EXPECT_EQ(ask(*engine, request).summary.usage.cached_tokens, 99);
+  EXPECT_EQ(ask(*engine, request).summary.usage.cached_tokens, 96);
   request.cache_salt = "a tenant";
   EXPECT_EQ(ask(*engine, request).summary.usage.cached_tokens, 0);
-  EXPECT_EQ(ask(*engine, request).summary.usage.cached_tokens, 99);
+  EXPECT_EQ(ask(*engine, request).summary.usage.cached_tokens, 96);
   request.cache_salt = "another";
   EXPECT_EQ(ask(*engine, request).summary.usage.cached_tokens, 0);
 }
 
 TEST(EngineChoices, TheDoorNamesFieldValueAndLimit) {
-  auto engine = open_tiny();
+  auto engine = open_tiny(roomy());
   auto refuse = [&](Request request, std::string field, std::vector<std::string> words) {
     request.prompt_token_ids = {1};
     auto stream = engine->submit(std::move(request));
