@@ -185,11 +185,26 @@ struct EngineOptions {
   int step_tokens_max = 512;     // most tokens in one step
   // Gap between a stream's tokens that prefills beside it must keep to; 0 = none. [0, 60000]
   int itl_target_ms = 250;
+  // How sequences get their KV memory; all but "radix" exist to measure what it is worth. "contiguous"
+  // reserves the longest answer in one range and refuses n > 1; "paged" reuses nothing between requests.
+  std::string kv_policy = "radix";
+};
+
+// Use of one layer group's pool by running sequences. A slot is one token's place in a block.
+struct PoolUse {
+  int64_t blocks_held = 0;       // a shared block counts once
+  int64_t blocks_as_copies = 0;  // what they would be if no sequence shared with another
+  int64_t slots_held = 0;        // of the blocks held
+  int64_t slots_written = 0;     // of them; the rest is internal waste
+  // Free slots in ranges too short for the request that waits first: only kv_policy "contiguous" has any.
+  int64_t slots_external_waste = 0;
 };
 
 struct PoolStats {  // blocks of one layer group
   int total = 0, free = 0, open = 0, pinned = 0, idle = 0;
   uint64_t block_bytes = 0;
+  PoolUse now{};
+  PoolUse step_sums{};  // `now` at the end of each step, summed: ratios of two are averages over steps
 };
 
 struct EngineStats {
@@ -204,8 +219,10 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;      // of these requests
   uint64_t cached_tokens = 0;      // of their prompt tokens, those that the cache spared
   uint64_t completion_tokens = 0;  // sampled
-  uint64_t preemptions = 0;
-  uint64_t block_copies = 0;  // of hits that end inside a block, and of forks
+  uint64_t sequence_steps = 0;     // sequences that held blocks, summed over the steps
+  uint64_t preemptions = 0;        // of requests
+  uint64_t evictions = 0;          // blocks that idle prefixes gave up for others
+  uint64_t block_copies = 0;       // of hits that end inside a block, and of forks
   std::vector<PoolStats> pools;
 };
 

@@ -193,12 +193,15 @@ Result<> plan_kv(const EngineOptions& options, Parts& parts) {
                                                             .bytes_max = usable_memory_bytes() / 4}));
   parts.kv = TRY(KvStore::create(geometry, counts));
   parts.sequences_max = std::min(kRunningSequencesMax, options.step_tokens_max);
-  parts.scheduler = std::make_unique<Scheduler>(SchedulerOptions{.geometry = geometry,
-                                                                 .block_counts = counts,
-                                                                 .context_length = parts.info.context_length,
-                                                                 .step_tokens_max = options.step_tokens_max,
-                                                                 .running_sequences_max = parts.sequences_max,
-                                                                 .itl_target_ms = options.itl_target_ms});
+  const SchedulerOptions scheduling{.geometry = geometry,
+                                    .block_counts = counts,
+                                    .context_length = parts.info.context_length,
+                                    .step_tokens_max = options.step_tokens_max,
+                                    .running_sequences_max = parts.sequences_max,
+                                    .itl_target_ms = options.itl_target_ms,
+                                    .kv_policy = *kv_policy_from_name(options.kv_policy)};
+  TRY(Scheduler::check_options(scheduling));
+  parts.scheduler = std::make_unique<Scheduler>(scheduling);
   parts.info.kv_bytes_per_token = kv_token_bytes(geometry);
   parts.info.kv_type = options.kv_type;
   return {};

@@ -219,11 +219,12 @@ TEST_P(Choices, BeamsEqualTheReferenceOverFullRecomputation) {
                                         {.next = next,
                                          .has_ended =
                                              [&](const ReferenceTokens& tokens) {
-                                               return tokens.back() == end || tokens.back() == kTinyEnd;
+                                               return tokens.back() == end || tokens.back() == kTinyEnd ||
+                                                      tokens.back() == kTinyBroken;
                                              }})
                               .run();
     Request request{.prompt_token_ids = prompt,
-                    .sampling = {.max_tokens = 12, .stop_token_ids = {end}, .logprobs = 0},
+                    .sampling = {.max_tokens = 12, .stop_token_ids = {end, kTinyBroken}, .logprobs = 0},
                     .n = kinds[k].width,
                     .beam = kinds[k]};
     const std::vector<Answer> answers = ask_choices(*engine, request);

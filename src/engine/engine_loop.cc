@@ -19,10 +19,17 @@ StepTime count_rows(const StepPlan& plan) {
   return time;
 }
 
-#ifdef QUIRE_PARANOID
+PoolUse pool_use(const KvUse& use) {
+  return {.blocks_held = use.blocks_held,
+          .blocks_as_copies = use.blocks_as_copies,
+          .slots_held = use.slots_held,
+          .slots_written = use.slots_written,
+          .slots_external_waste = use.slots_external_waste};
+}
 
-// Blocks of which no row was written yet: a row that is read before it is written becomes NaN.
-void poison_unwritten(const StepPlan& plan, KvStore& kv) {
+#ifdef QUIRE_PARANOID
+of which no row was written yet : a row that is read before it is written becomes NaN.void poison_unwritten(
+                                      const StepPlan& plan, KvStore& kv) {
   const int groups = static_cast<int>(kv.geometry().groups.size());
   for (const PlannedSequence& sequence : plan.sequences) {
     const int first = ceil_div(sequence.first_position, kv.geometry().block_tokens);
@@ -112,7 +119,6 @@ void EngineLoop::step() {
   StepTime time = count_rows(step.plan);
   ++counted_.steps;
   counted_.rows += static_cast<uint64_t>(time.decode_rows + time.prefill_rows);
-  counted_.block_copies += step.copies.size();
   commit(outcomes);
   time.ms = static_cast<double>(parts_.clock->now_ns() - begin_ns) * 1e-6;
   parts_.scheduler->note_step_time(time);
@@ -280,7 +286,6 @@ void EngineLoop::follow(LiveRequest& request, const DecodingStep& step) {
 void EngineLoop::refresh(LiveRequest& request) {
   CHECK(!request.sequences.empty());
   const RequestFigures figures = parts_.scheduler->request_figures(request.sequences.front());
-  counted_.preemptions += static_cast<uint64_t>(figures.preemptions - request.kv.preemptions);
   int tokens = 0;
   for (SeqId seq : request.sequences)
     tokens = std::max(tokens, parts_.scheduler->figures(seq).computed_tokens);
@@ -327,6 +332,11 @@ void EngineLoop::publish() {
     now.running += request->started_ns != 0 && !request->sequences.empty() ? 1 : 0;
   now.sequences_running = parts_.scheduler->running_count();
   now.sequences_waiting = parts_.scheduler->waiting_count();
+  const KvAccounting accounting = parts_.scheduler->kv_accounting();
+  now.sequence_steps = static_cast<uint64_t>(accounting.running_sequences_sum);
+  now.preemptions = static_cast<uint64_t>(accounting.preemptions);
+  now.evictions = static_cast<uint64_t>(accounting.evictions);
+  now.block_copies = static_cast<uint64_t>(accounting.copies);
   for (size_t g = 0; g < parts_.kv->geometry().groups.size(); ++g) {
     const BlockPool& pool = parts_.scheduler->pool(static_cast<int>(g));
     now.pools.push_back({.total = pool.total(),
@@ -334,7 +344,9 @@ void EngineLoop::publish() {
                          .open = pool.open_count(),
                          .pinned = pool.pinned_count(),
                          .idle = pool.idle_count(),
-                         .block_bytes = parts_.kv->block_bytes(static_cast<int>(g))});
+                         .block_bytes = parts_.kv->block_bytes(static_cast<int>(g)),
+                         .now = pool_use(accounting.now[g]),
+                         .step_sums = pool_use(accounting.step_sums[g])});
   }
   std::lock_guard lock(stats_mutex_);
   stats_ = std::move(now);

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "kv/kv_store.h"
+#include "sched/kv_policy.h"
 
 namespace quire {
 namespace {
@@ -66,6 +67,11 @@ Result<> validate_options(const EngineOptions& options) {
   if (!kv_type_from_name(options.kv_type)) {
     return fail(ErrorCode::kInvalidArgument, "kv_type", "kv_type is '{}', known are {}", options.kv_type,
                 kv_type_names());
+  }
+  if (!kv_policy_from_name(options.kv_policy)) {
+    return fail(ErrorCode::kInvalidArgument, "kv_policy", "kv_policy is '{}', known are {}, {} and {}",
+                options.kv_policy, kv_policy_name(KvPolicy::kContiguous), kv_policy_name(KvPolicy::kPaged),
+                kv_policy_name(KvPolicy::kRadix));
   }
   TRY(choose_kernels(options.isa));
   return {};
