@@ -1,4 +1,4 @@
-// One answer of the engine, drained from its stream.
+// Answers of the engine, drained from their stream.
 #pragma once
 
 #include <boost/json.hpp>
@@ -26,11 +26,13 @@ struct Answer {
   RequestSummary summary;
 };
 
-// Reads `stream` to its end and hands each piece of text to `on_text` as it comes; when that fails, the
-// request is cancelled. Errors: of the stream, and of on_text.
+// Reads `stream`, of one choice, to its end and hands each piece of text to `on_text` as it comes; when that
+// fails, the request is cancelled. Errors: of the stream, and of on_text.
 [[nodiscard]] Result<Answer> drain(TokenStream& stream, FunctionRef<Result<void>(std::string_view)> on_text);
 // Without interest in pieces.
 [[nodiscard]] Result<Answer> drain(TokenStream& stream);
+// All choices, each with the summary of the whole request.
+[[nodiscard]] Result<std::vector<Answer>> drain_choices(TokenStream& stream);
 
 // [[id, logprob], …]
 [[nodiscard]] boost::json::array top_json(const std::vector<TokenLogprob>& top);

@@ -6,9 +6,11 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/answer.h"
 #include "cli/chat.h"
+#include "cli/choice_options.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "cli/conversation.h"
@@ -31,6 +33,7 @@ struct RunArguments {
   std::optional<std::string> prompt, file, system;
   PromptForm form = PromptForm::kTemplate;
   SamplingParams sampling;
+  ChoiceArguments choices;
   CLI::Option* max_tokens = nullptr;
   OutputFormat format = OutputFormat::kText;
 
@@ -56,6 +59,12 @@ Result<void> check_arguments(const RunArguments& arguments) {
   if (arguments.sampling.logprobs && !arguments.is_json()) {
     return fail(ErrorCode::kInvalidArgument, "--logprobs", "--logprobs needs --json");
   }
+  if (arguments.wants_chat() && arguments.choices.has_several()) {
+    return fail(ErrorCode::kInvalidArgument, "--n",
+                "--n, --best-of and --beam-width need a prompt: a chat takes one answer");
+  }
+  Request unused;
+  TRY(apply_choices(arguments.choices, unused));
   return {};
 }
 
@@ -71,8 +80,37 @@ Result<std::string> read_prompt(const RunArguments& arguments) {
   return text;
 }
 
-json::object answer_json(const Answer& answer, const Request& request, const ModelInfo& model) {
-  const auto& [usage, timings, kv, choices] = answer.summary;
+json::array logprobs_json(const Answer& answer) {
+  json::array logprobs;
+  for (const ChosenLogprob& entry : answer.logprobs) {
+    json::object row;
+    row["token_id"] = entry.chosen.token_id;
+    row["logprob"] = json_float(entry.chosen.logprob);
+    row["top"] = top_json(entry.top);
+    logprobs.emplace_back(std::move(row));
+  }
+  return logprobs;
+}
+
+json::object choice_json(const std::vector<Answer>& answers, size_t index, const Request& request) {
+  const Answer& answer = answers[index];
+  const ChoiceSummary& summary = answer.summary.choices[index];
+  json::object choice;
+  choice["index"] = index;
+  choice["text"] = answer.text;
+  choice["token_ids"] = json::array(answer.token_ids.begin(), answer.token_ids.end());
+  choice["finish_reason"] = finish_reason_name(answer.finish);
+  if (summary.score) choice["score"] = *summary.score;
+  if (summary.logprob_sum) choice["logprob_sum"] = *summary.logprob_sum;
+  if (request.sampling.logprobs) choice["logprobs"] = logprobs_json(answer);
+  return choice;
+}
+
+// The first answer as if it were the only one; of several, also `choices`.
+json::object answers_json(const std::vector<Answer>& answers, const Request& request,
+                          const ModelInfo& model) {
+  const Answer& answer = answers.front();
+  const auto& [usage, timings, kv, summaries] = answer.summary;
   json::object result;
   result["text"] = answer.text;
   result["token_ids"] = json::array(answer.token_ids.begin(), answer.token_ids.end());
@@ -88,19 +126,29 @@ json::object answer_json(const Answer& answer, const Request& request, const Mod
   result["kv"] = json::object{{"type", model.kv_type},
                               {"block_tokens", kv.block_tokens},
                               {"blocks_used", kv.blocks_used},
-                              {"tokens_used", kv.tokens_used}};
-  if (request.sampling.logprobs) {
-    json::array logprobs;
-    for (const ChosenLogprob& entry : answer.logprobs) {
-      json::object row;
-      row["token_id"] = entry.chosen.token_id;
-      row["logprob"] = json_float(entry.chosen.logprob);
-      row["top"] = top_json(entry.top);
-      logprobs.emplace_back(std::move(row));
-    }
-    result["logprobs"] = std::move(logprobs);
+                              {"tokens_used", kv.tokens_used},
+                              {"blocks_used_max", kv.blocks_used_max},
+                              {"blocks_as_copies_max", kv.blocks_as_copies_max},
+                              {"preemptions", kv.preemptions}};
+  if (request.sampling.logprobs) result["logprobs"] = logprobs_json(answer);
+  if (request.n > 1 || summaries.front().score) {
+    json::array choices;
+    for (size_t i = 0; i < answers.size(); ++i) choices.emplace_back(choice_json(answers, i, request));
+    result["choices"] = std::move(choices);
   }
   return result;
+}
+
+// Each answer under a line that names it.
+Result<void> write_choices(const std::vector<Answer>& answers) {
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const ChoiceSummary& choice = answers[i].summary.choices[i];
+    std::string score;
+    if (choice.score) score = fmt::format(", score {:.4f}", *choice.score);
+    TRY(write_out(fmt::format("{}[{}] {} tokens, {}{}\n{}\n", i == 0 ? "" : "\n", i, choice.completion_tokens,
+                              finish_reason_name(choice.finish), score, answers[i].text)));
+  }
+  return {};
 }
 
 int exit_status(const Answer& answer) {
@@ -117,15 +165,23 @@ Result<int> answer_once(const RunArguments& arguments, Engine& engine, const Con
     int room = engine.model().context_length - static_cast<int>(request.prompt_token_ids.size());
     request.sampling.max_tokens = std::clamp(room, 1, request.sampling.max_tokens);
   }
+  TRY(apply_choices(arguments.choices, request));
   TokenStream stream = TRY(engine.submit(request));
   Interrupts::StreamGuard guard(interrupts, stream);
   if (arguments.is_json()) {
-    Answer answer = TRY(drain(stream));
-    TRY(write_json(answer_json(answer, request, engine.model())));
-    return exit_status(answer);
+    const std::vector<Answer> answers = TRY(drain_choices(stream));
+    TRY(write_json(answers_json(answers, request, engine.model())));
+    return exit_status(answers.front());
   }
-  Answer answer = TRY(drain(stream, [](std::string_view piece) { return write_out(piece); }));
-  TRY(write_out("\n"));
+  Answer answer;
+  if (arguments.choices.has_several()) {
+    const std::vector<Answer> answers = TRY(drain_choices(stream));
+    TRY(write_choices(answers));
+    answer = answers.front();
+  } else {
+    answer = TRY(drain(stream, [](std::string_view piece) { return write_out(piece); }));
+    TRY(write_out("\n"));
+  }
   fmt::print(stderr, "{} · load {:.0f} ms\n", figures_line(answer, engine.model()), engine.model().load_ms);
   return exit_status(answer);
 }
@@ -161,7 +217,8 @@ CommandBody declare_run(CLI::App& app) {
   auto arguments = std::make_shared<RunArguments>();
   set_footer(app,
              "Without a prompt: a chat on a terminal, else the prompt is read from stdin.\n"
-             "JSON: text, token_ids, prompt_token_ids, finish_reason, usage, timings, kv (and logprobs).\n"
+             "JSON: text, token_ids, prompt_token_ids, finish_reason, usage, timings, kv (and logprobs,\n"
+             "choices).\n"
              "  quire run smollm2.gguf -p 'Why is the sky blue?' --max-tokens 64\n"
              "  quire run smollm2.gguf chat --system 'Answer briefly.' --temperature 0.7 --top-p 0.9");
   add_model_options(app, arguments->model);
@@ -175,6 +232,7 @@ CommandBody declare_run(CLI::App& app) {
            [arguments] { arguments->form = PromptForm::kRaw; });
   add_text(app, {"--system", "The system message"}, arguments->system);
   arguments->max_tokens = add_sampling_options(app, arguments->sampling);
+  add_choice_options(app, arguments->choices);
   add_json(app, arguments->format);
   return [arguments] { return run(*arguments); };
 }

@@ -17,7 +17,8 @@ def test_json_has_the_stated_shape(quire, smollm2):
     assert list(told) == ["text", "token_ids", "prompt_token_ids", "finish_reason", "usage", "timings", "kv"]
     assert list(told["usage"]) == ["prompt_tokens", "cached_tokens", "completion_tokens"]
     assert list(told["timings"]) == ["load_ms", "ttft_ms", "prefill_tokens_per_s", "decode_tokens_per_s"]
-    assert list(told["kv"]) == ["type", "block_tokens", "blocks_used", "tokens_used"]
+    assert list(told["kv"]) == ["type", "block_tokens", "blocks_used", "tokens_used", "blocks_used_max",
+                                "blocks_as_copies_max", "preemptions"]
     assert told["finish_reason"] == "length" and len(told["token_ids"]) == 12
     assert told["usage"] == {"prompt_tokens": len(told["prompt_token_ids"]), "cached_tokens": 0, "completion_tokens": 12}
     assert told["kv"]["type"] == "f16"
