@@ -23,8 +23,8 @@ std::vector<Request> load(uint32_t seed) {
   std::vector<Request> requests;
   for (int i = 0; i < 256; ++i) {
     const bool is_long = i < 12;
-    requests.push_back({.prompt_token_ids = random_prompt(random, is_long ? 10 : 24, 40000),
-                        .sampling = {.max_tokens = is_long ? 90 : 16,
+    requests.push_back({.prompt_token_ids = random_prompt(random, is_long ? 10 : 12, 40000),
+                        .sampling = {.max_tokens = is_long ? 90 : 10,
                                      .temperature = 1,
                                      .seed = static_cast<uint64_t>(i),
                                      .ignore_eos = true}});
