@@ -1,9 +1,9 @@
-// The bias of K, kept out of the codes.
+// What all keys of a layer share, kept out of the codes: here called the bias.
 //
-// Some models (Qwen2) add to K a vector that is the same for all tokens and in a few dimensions a hundred
-// times larger than what the token contributes; codes that span it have no room for the token. So it is
-// subtracted before a token is encoded, rotated to the token's position, and comes back as a part of the
-// score:
+// Before RoPE most of a key is the same for all tokens; Qwen2 even adds a vector that is in a few dimensions
+// a hundred times larger than what the token contributes. Codes that span it have no room for the token. So
+// it is subtracted before a token is encoded, rotated to the token's position, and comes back as a part of
+// the score:
 //   q · R(t) b = Σ P cos(t f) + Q sin(t f) over the rotated pairs, P = q0 b0 + q1 b1, Q = q1 b0 - q0 b1.
 // With t = s + j, s the start of a span, these are products with rows that are the same for all spans, layers
 // and heads.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -68,27 +70,26 @@ void sort_attention_kinds(TransformerParts& parts) {
   }
 }
 
-// A bias that is normed with the rest of K is not the same for all tokens.
-void make_key_bias_tables(TransformerParts& parts) {
+// One for all layers that rotate in the same way.
+std::vector<std::shared_ptr<const KeyBiasTable>> make_key_bias_tables(const TransformerParts& parts) {
   const ModelSpec& spec = parts.spec;
   // Whatever a file claims: later spans are computed when they are needed.
   const int spans = std::min(ceil_div(spec.context_length, kSpanTokens), 4096);
-  parts.key_bias_tables.resize(spec.layers.size());
+  std::vector<std::shared_ptr<const KeyBiasTable>> tables;
   for (size_t index = 0; index < spec.layers.size(); ++index) {
-    const LayerWeights& weights = parts.weights.layer(static_cast<int>(index));
-    if (weights.key.bias == nullptr || weights.key_norm != nullptr) continue;
     const RopeFrequencies& rotation = parts.rope.rotation(static_cast<int>(index));
-    for (size_t other = 0; other < index && !parts.key_bias_tables[index]; ++other) {
-      const auto& table = parts.key_bias_tables[other];
-      if (table && table->key_dim == spec.layers[index].head_dim && table->rope.pairing == rotation.pairing &&
-          table->rope.frequencies == rotation.frequencies) {
-        parts.key_bias_tables[index] = table;
-      }
+    const int key_dim = spec.layers[index].head_dim;
+    auto same = std::ranges::find_if(tables, [&](const auto& table) {
+      return table->key_dim == key_dim && table->rope.pairing == rotation.pairing &&
+             table->rope.frequencies == rotation.frequencies;
+    });
+    if (same != tables.end()) {
+      tables.push_back(*same);
+    } else {
+      tables.push_back(std::make_shared<const KeyBiasTable>(make_key_bias_table(rotation, key_dim, spans)));
     }
-    if (parts.key_bias_tables[index]) continue;
-    parts.key_bias_tables[index] = std::make_shared<const KeyBiasTable>(
-        make_key_bias_table(rotation, spec.layers[index].head_dim, spans));
   }
+  return tables;
 }
 
 }  // namespace
@@ -106,18 +107,58 @@ Result<std::unique_ptr<Transformer>> Transformer::create(const ModelSpec& spec, 
     .rope = std::move(rope), .buffers = TRY(StepBuffers::create(shape))
     , .forms = layer_forms(spec, weights, options),
         .head_form = form_of(weights.head(), options, options.precision.head), .kinds = {},
-        .kind_of_layer = {}, .key_bias_tables = {}
+        .kind_of_layer = {}, .key_means = {}, .key_bias_tables = {}
   };
   sort_attention_kinds(parts);
-  make_key_bias_tables(parts);
   return std::unique_ptr<Transformer>(new Transformer(std::move(parts)));
 }
 
+bool keeps_key_mean_apart(const LayerWeights& weights, KvType type) {
+  if (type == KvType::kInt4) return true;
+  // A bias that is normed with the rest of K is not the same for all tokens.
+  return kv_has_scales(type) && weights.key.bias != nullptr && weights.key_norm == nullptr;
+}
+
 LogitsView Transformer::forward(const StepPlan& plan, KvStore& kv, const ModelProbe& probe) {
+  const bool wanted =
+      std::ranges::any_of(std::views::iota(size_t{0}, parts_.spec.layers.size()), [&](size_t i) {
+        return keeps_key_mean_apart(parts_.weights.layer(static_cast<int>(i)), kv.geometry().type);
+      });
+  if (wanted && parts_.key_means.empty()) learn_key_means();
+  step_.probe = probe ? &probe : nullptr;
+  return run(plan, kv);
+}
+
+void Transformer::learn_key_means() {
+  const std::vector<TokenId> ids = key_mean_tokens(parts_.spec);
+  const KvGeometry geometry = parts_.spec.kv_geometry(KvType::kF16);
+  const int count = ceil_div(static_cast<int>(ids.size()), geometry.block_tokens);
+  auto kv = KvStore::create(geometry, std::vector<int>(geometry.groups.size(), count));
+  CHECK(kv.has_value());
+  std::vector<BlockId> blocks;
+  for (int block = 0; block < count; ++block) blocks.push_back(BlockId{block});
+  KeyRecord record(parts_.spec, static_cast<int>(ids.size()));
+  step_.probe = nullptr;
+  step_.key_record = &record;
+  const auto chunk = static_cast<size_t>(parts_.buffers.shape().rows_max);
+  for (size_t begin = 0; begin < ids.size(); begin += chunk) {
+    const auto tokens = std::span(ids).subspan(begin, std::min(chunk, ids.size() - begin));
+    PlannedSequence sequence{.seq = {},
+                             .first_position = static_cast<Position>(begin),
+                             .tokens = tokens,
+                             .logits_from = static_cast<int>(tokens.size())};
+    sequence.block_table.fill(blocks);
+    run({.sequences = {sequence}}, **kv);
+  }
+  step_.key_record = nullptr;
+  parts_.key_means = record.means();
+  parts_.key_bias_tables = make_key_bias_tables(parts_);
+}
+
+LogitsView Transformer::run(const StepPlan& plan, KvStore& kv) {
   prepare(plan, kv);
   const StepBuffers& buffers = parts_.buffers;
   if (!step_.rows.empty()) {
-    step_.probe = probe ? &probe : nullptr;
     parts_.pool.run([&](int thread) { StepMember(parts_, step_, thread).run(); });
   }
   size_t values = step_.logit_rows.size() * static_cast<size_t>(parts_.spec.vocab_size);

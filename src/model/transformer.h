@@ -12,6 +12,7 @@
 #include "kernels/key_bias.h"
 #include "kv/kv_store.h"
 #include "model/activation_rows.h"
+#include "model/key_means.h"
 #include "model/model.h"
 #include "model/page_arena.h"
 #include "model/rope_table.h"
@@ -34,7 +35,7 @@ struct LayerForms {
   ActivationForm query, key, value, attention_output, gate, up, down;
 };
 
-// Everything that is the same for all steps. Immutable but for the buffers.
+// Everything that is the same for all steps. Immutable but for the buffers and what is learnt once.
 struct TransformerParts {
   const ModelSpec& spec;
   const Weights& weights;
@@ -46,12 +47,18 @@ struct TransformerParts {
   ActivationForm head_form = ActivationForm::kInt8;
   std::vector<AttentionKind> kinds;  // of attention work
   std::vector<int> kind_of_layer;    // [layer]
-  // [layer]: for layers whose K has a bias that quantised types keep apart; nullptr for the others.
-  std::vector<std::shared_ptr<const KeyBiasTable>> key_bias_tables;
+  // Of types of KV that keep the mean of K apart: learnt at the first step that has such a type, empty
+  // before.
+  std::vector<std::vector<float>> key_means;                         // [layer][kv_head * head_dim]
+  std::vector<std::shared_ptr<const KeyBiasTable>> key_bias_tables;  // [layer]
 };
 
 // Whose queries a plan of attention work answers.
 enum class AttentionRows : uint8_t { kAll, kLogitsOnly };
+
+// Whether the codes of K leave its mean out. int8 and fp8 have room for it, but for the biases of K that
+// Qwen2 has.
+[[nodiscard]] bool keeps_key_mean_apart(const LayerWeights& weights, KvType type);
 
 struct StepRow {
   int sequence = 0;
@@ -64,6 +71,7 @@ struct Step {
   const StepPlan* plan = nullptr;
   KvStore* kv = nullptr;
   const ModelProbe* probe = nullptr;  // nullptr = none
+  KeyRecord* key_record = nullptr;    // nullptr = none
   std::vector<StepRow> rows;
   std::vector<int> logit_rows;           // rows that want logits, ascending
   std::vector<AttentionPlan> attention;  // [kind]
@@ -82,6 +90,9 @@ class Transformer {
 
  private:
   explicit Transformer(TransformerParts parts);
+  // Runs the model over a fixed run of tokens, with a KV store of its own.
+  void learn_key_means();
+  LogitsView run(const StepPlan& plan, KvStore& kv);
   void prepare(const StepPlan& plan, KvStore& kv);
   void plan_attention_work();
   [[nodiscard]] AttentionPlan plan_rows(const AttentionKind& kind, AttentionRows rows) const;

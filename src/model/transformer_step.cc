@@ -128,15 +128,16 @@ void StepMember::store_key_value(int layer, int row, int kv_head) {
   const LayerSpec& spec = spec_.layers[layer];
   float* key = row_of(buffers_.key, row, spec.kv_heads * spec.head_dim) + kv_head * spec.head_dim;
   const float* value = row_of(buffers_.value, row, spec.kv_heads * spec.value_dim) + kv_head * spec.value_dim;
+  const StepRow& at = step_.rows[row];
+  if (step_.key_record != nullptr) record_key(layer, row, kv_head, key);
   rotate_head(layer, row, parts_.weights.layer(layer).key_norm, key);
 
   const KvLayerView& view = step_.kv->layer(layer);
-  const StepRow& at = step_.rows[row];
-  if (keeps_key_bias_apart(layer)) {
+  if (keeps_key_mean_apart(parts_.weights.layer(layer), view.type)) {
     int half_dims = parts_.rope.half_dims();
     int angles = parts_.rope.offset(layer);
     subtract_key_bias(*parts_.key_bias_tables[layer],
-                      parts_.weights.layer(layer).key.bias + kv_head * spec.head_dim,
+                      parts_.key_means[layer].data() + kv_head * spec.head_dim,
                       row_of(buffers_.cosines, row, half_dims) + angles,
                       row_of(buffers_.sines, row, half_dims) + angles, key);
   }
@@ -145,8 +146,14 @@ void StepMember::store_key_value(int layer, int row, int kv_head) {
   kernels_.attention.write_kv(view, block, at.position % view.block_tokens, kv_head, key, value);
 }
 
-bool StepMember::keeps_key_bias_apart(int layer) const {
-  return parts_.key_bias_tables[layer] != nullptr && kv_has_scales(step_.kv->layer(layer).type);
+void StepMember::record_key(int layer, int row, int kv_head, const float* key) {
+  const int dims = spec_.layers[layer].head_dim;
+  float* to = step_.key_record->key(layer, step_.rows[row].position, kv_head);
+  if (const float* norm = parts_.weights.layer(layer).key_norm) {
+    kernels_.rms_norm(key, norm, spec_.norm_epsilon, dims, to);
+  } else {
+    std::copy_n(key, dims, to);
+  }
 }
 
 void StepMember::attend(int layer) {
@@ -157,8 +164,8 @@ void StepMember::attend(int layer) {
                            .heads = spec.heads,
                            .window = spec.window,
                            .score_scale = spec.score_scale};
-  if (keeps_key_bias_apart(layer)) {
-    attention.key_bias = parts_.weights.layer(layer).key.bias;
+  if (keeps_key_mean_apart(parts_.weights.layer(layer), attention.kv.type)) {
+    attention.key_bias = parts_.key_means[layer].data();
     attention.key_bias_table = parts_.key_bias_tables[layer].get();
   }
   AttentionBuffers buffers{.q = buffers_.query,

@@ -32,8 +32,8 @@ class StepMember {
   void rotate_head(int layer, int row, const float* norm, float* values);
   void rotate_query(int layer, int row, int head);
   void store_key_value(int layer, int row, int kv_head);
-  // Codes hold K without the layer's bias; see kernels/key_bias.h.
-  [[nodiscard]] bool keeps_key_bias_apart(int layer) const;
+  // Keeps a key for its mean: normed, not rotated.
+  void record_key(int layer, int row, int kv_head, const float* key);
   void attend(int layer);
   // From here on only the rows that want logits live; they move together.
   void keep_logit_rows(int layer);
