@@ -161,6 +161,8 @@ class TokenStream {
 
   // Sleeps until there is an event; nullopt after the final one of every choice.
   std::optional<TokenEvent> next();
+  // Never sleeps: nullopt also when there is no event yet.
+  std::optional<TokenEvent> try_next();
   // Any thread. Every choice that has not come to its end by then ends with kCancelled; the blocks are back
   // within one step.
   void cancel();

@@ -31,7 +31,7 @@ struct ThroughputArguments {
   std::string trace;
   float scale = 1;
   int requests_max = 0;
-  ArrivalPace::Kind arrivals = ArrivalPace::Kind::kAtOnce;
+  TraceClientOptions::Arrivals arrivals = TraceClientOptions::Arrivals::kAtOnce;
   std::optional<float> speed_up;
   std::optional<float> rate;
   uint64_t kv_bytes = uint64_t{1} << 30;
@@ -41,7 +41,7 @@ struct ThroughputArguments {
   AskedTokens asked = AskedTokens::kRecorded;
   OutputFormat format = OutputFormat::kText;
 
-  [[nodiscard]] bool timed() const { return arrivals == ArrivalPace::Kind::kTimed; }
+  [[nodiscard]] bool timed() const { return arrivals == TraceClientOptions::Arrivals::kTimed; }
 };
 
 // Use of KV memory, averaged over steps.
@@ -89,12 +89,11 @@ Result<double> speed_up_of(const ThroughputArguments& arguments, const RequestTr
   return *arguments.rate * seconds / static_cast<double>(trace.requests.size() - 1);
 }
 
-// Options of the engine that plays this trace: room for its longest request, as far as the model goes.
-Result<EngineOptions> planned_options(const ThroughputArguments& arguments, const RequestTrace& trace) {
+// Options of the engine that plays a trace: room for its longest request, as far as the model goes.
+Result<EngineOptions> planned_options(const ThroughputArguments& arguments, int64_t longest) {
   EngineOptions options = TRY(engine_options(arguments.model));
   options.kv_bytes = arguments.kv_bytes;
   if (options.context_length > 0) return options;
-  const int64_t longest = longest_request(trace);
   const PackageInfo info = TRY(describe_package(options.model_path, options.kv_type));
   const bool dry = arguments.run == ThroughputArguments::Run::kDry;
   options.context_length = static_cast<int>(dry ? longest : std::min<int64_t>(longest, info.context_length));
@@ -164,8 +163,9 @@ Result<ThroughputReport> model_run(const ThroughputArguments& arguments, Engine&
   const MonotonicClock clock;
   Progress progress("requests", std::ssize(trace.requests), progress_style(), clock);
   const auto on_done = [&progress](int64_t done) { progress.update(done, ""); };
-  TraceAnswers answers =
-      TRY(send_trace(engine, trace, {.kind = arguments.arrivals, .speed_up = speed_up}, on_done));
+  TraceAnswers answers = TRY(
+      send_trace(engine, trace,
+                 {.arrivals = arguments.arrivals, .speed_up = speed_up, .asked = arguments.asked}, on_done));
   progress.finish();
   return ThroughputReport{.requests_done = answers.requests_done,
                           .requests_refused = answers.requests_refused,
@@ -277,10 +277,11 @@ Result<int> throughput(const ThroughputArguments& arguments) {
     return fail(ErrorCode::kInvalidArgument, "--kv-policy",
                 "--kv-policy: '{}' is not known; known are contiguous, paged, radix", arguments.kv_policy);
   }
-  const RequestTrace trace = cut_trace(TRY(read_trace_file(arguments.trace)),
-                                       {.scale = arguments.scale, .requests_max = arguments.requests_max});
+  RequestTrace trace = cut_trace(TRY(read_trace_file(arguments.trace)), {.scale = arguments.scale});
+  const int64_t longest = longest_request(trace);
+  trace = cut_trace(std::move(trace), {.requests_max = arguments.requests_max});
   const double speed_up = TRY(speed_up_of(arguments, trace));
-  const EngineOptions options = TRY(planned_options(arguments, trace));
+  const EngineOptions options = TRY(planned_options(arguments, longest));
   ThroughputReport report;
   if (arguments.run == ThroughputArguments::Run::kDry) {
     report = TRY(dry_run(arguments, options, trace, speed_up));
@@ -306,7 +307,7 @@ void add_trace_options(CLI::App& command, ThroughputArguments& arguments) {
   add_number<int>(command, {"--requests", "Only the first N; 0 = all", "N"}, {.min = 0},
                   arguments.requests_max);
   add_flag(command, {"--arrivals", "Send requests at their times, not as soon as the engine takes them"},
-           [&arguments] { arguments.arrivals = ArrivalPace::Kind::kTimed; });
+           [&arguments] { arguments.arrivals = TraceClientOptions::Arrivals::kTimed; });
   auto* speed_up =
       add_number<float>(command, {"--speed-up", "With --arrivals: time passes X times faster", "X"},
                         kPositive, arguments.speed_up);

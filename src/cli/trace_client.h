@@ -12,10 +12,12 @@
 
 namespace quire {
 
-// When requests are sent: each as soon as the engine's inbox has room, or when its time has come.
-struct ArrivalPace {
-  enum class Kind : uint8_t { kAtOnce, kTimed } kind = Kind::kAtOnce;
+struct TraceClientOptions {
+  // When requests are sent: each as soon as the engine's inbox has room, or when its time has come.
+  enum class Arrivals : uint8_t { kAtOnce, kTimed } arrivals = Arrivals::kAtOnce;
   double speed_up = 1;  // > 0; trace time passes so much faster
+  // With kContext, a client goes away when it has its recorded tokens; the engine may make one or two more.
+  AskedTokens asked = AskedTokens::kRecorded;
 };
 
 // What the clients saw. Tokens are those of requests that were not refused.
@@ -27,6 +29,7 @@ struct TraceAnswers {
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;        // prompt tokens that the cache spared
   int64_t ideal_cached_tokens = 0;  // that an infinite cache would have
+  int running_max = 0;              // sequences that held blocks, at most, as far as seen
   double seconds = 0;               // from the first submission to the last token
   Samples ttft_ms{};                // of each request: from its arrival to its first token
   Samples gap_ms{};                 // between tokens of one request
@@ -36,6 +39,7 @@ struct TraceAnswers {
 // overloaded is asked again, and that time counts as waiting of a timed request; prompts are made before
 // their time. Errors: of an answer.
 [[nodiscard]] Result<TraceAnswers> send_trace(Engine& engine, const RequestTrace& trace,
-                                              const ArrivalPace& pace, FunctionRef<void(int64_t)> on_done);
+                                              const TraceClientOptions& options,
+                                              FunctionRef<void(int64_t)> on_done);
 
 }  // namespace quire

@@ -62,6 +62,11 @@ int64_t longest_request(const RequestTrace& trace) {
   return longest;
 }
 
+int asked_tokens(const TracedRequest& request, AskedTokens asked, int context_length) {
+  if (asked == AskedTokens::kRecorded) return request.output_tokens;
+  return std::max(request.output_tokens, context_length - request.prompt_tokens);
+}
+
 size_t InfiniteCache::PrefixHash::operator()(const Prefix& prefix) const {
   // Mixes as SplitMix64 does (Steele et al. 2014).
   uint64_t x =

@@ -45,6 +45,14 @@ struct TraceCut {
 // Prompt and output tokens of the longest request; 0 without requests.
 [[nodiscard]] int64_t longest_request(const RequestTrace& trace);
 
+// How many tokens requests ask for (max_tokens). They end at the recorded length in either case.
+enum class AskedTokens : uint8_t {
+  kRecorded,  // just what they will get
+  kContext,   // all that the context allows, as who does not know an answer's length must
+};
+
+[[nodiscard]] int asked_tokens(const TracedRequest& request, AskedTokens asked, int context_length);
+
 // A cache that never forgets and into which every prompt goes at once when it arrives: the most that any
 // cache can serve. It holds the set of block prefixes that came by, each with how many of its tokens did.
 class InfiniteCache {

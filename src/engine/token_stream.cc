@@ -68,11 +68,32 @@ void TokenStream::State::close() {
   queue_.swap(dropped);
 }
 
+std::optional<StreamEvent> TokenStream::State::try_pop() {
+  std::lock_guard lock(mutex_);
+  if (queue_.empty()) return std::nullopt;
+  std::optional<StreamEvent> event = std::move(queue_.front());
+  queue_.pop_front();
+  return event;
+}
+
+// Both pass over what the engine had under way for a choice that a stop string has ended.
 std::optional<TokenEvent> TokenStream::State::next() {
   if (open_choices_ == 0) return std::nullopt;
   StreamEvent event = pop();
-  // What the engine had under way for a choice that a stop string has ended.
   while (choices_[static_cast<size_t>(event.choice)].finished) event = pop();
+  return deliver(std::move(event));
+}
+
+std::optional<TokenEvent> TokenStream::State::try_next() {
+  while (open_choices_ > 0) {
+    std::optional<StreamEvent> event = try_pop();
+    if (!event) return std::nullopt;
+    if (!choices_[static_cast<size_t>(event->choice)].finished) return deliver(std::move(*event));
+  }
+  return std::nullopt;
+}
+
+TokenEvent TokenStream::State::deliver(StreamEvent event) {
   account(event);
   TokenEvent out;
   out.at_ms = milliseconds(event.at_ns - submitted_ns_);
@@ -176,6 +197,9 @@ TokenStream::~TokenStream() {
 
 std::optional<TokenEvent> TokenStream::next() {
   return state_->next();
+}
+std::optional<TokenEvent> TokenStream::try_next() {
+  return state_->try_next();
 }
 void TokenStream::cancel() {
   state_->cancel();

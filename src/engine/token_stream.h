@@ -52,17 +52,18 @@ struct StreamStart {
   int64_t submitted_ns = 0;
 };
 
-// Shared by the TokenStream and the engine. push() by the engine thread; next() and summary() by the one
-// reader; cancel() by any thread. Invariants: (1) the reader sees the events of a choice in order, the last
-// one with a finish; (2) nothing is queued after the last choice's, so the queue holds at most (prompt +
-// max_tokens + 1) * choices events; (3) detokenising and stop strings run on the reader's thread and see the
-// tokens of a choice in order. Locks: only around the queue.
+// Shared by the TokenStream and the engine. push() by the engine thread; next(), try_next() and summary() by
+// the one reader; cancel() by any thread. Invariants: (1) the reader sees the events of a choice in order,
+// the last one with a finish; (2) nothing is queued after the last choice's, so the queue holds at most
+// (prompt + max_tokens + 1) * choices events; (3) detokenising and stop strings run on the reader's thread
+// and see the tokens of a choice in order. Locks: only around the queue.
 class TokenStream::State {
  public:
   explicit State(StreamStart start);
 
   void push(StreamEvent event);
   std::optional<TokenEvent> next();
+  std::optional<TokenEvent> try_next();
   void cancel();
   // The reader goes away.
   void abandon();
@@ -74,6 +75,8 @@ class TokenStream::State {
     bool finished = false;
   };
   StreamEvent pop();
+  std::optional<StreamEvent> try_pop();
+  TokenEvent deliver(StreamEvent event);
   void close();
   void account(const StreamEvent& event);
   void account_token(const StreamEvent& event);

@@ -85,13 +85,10 @@ void TraceReplay::admit_arrivals() {
 
 void TraceReplay::admit(size_t request) {
   const TracedRequest& traced = trace_.requests[request];
-  SequenceRequest sequence{.seq = {request + 1},
-                           .prompt = traced_prompt(trace_, request, options_.vocab_size),
-                           .max_tokens = traced.output_tokens};
-  if (options_.asked == AskedTokens::kContext) {
-    sequence.max_tokens =
-        std::max(traced.output_tokens, options_.scheduler.context_length - traced.prompt_tokens);
-  }
+  SequenceRequest sequence{
+      .seq = {request + 1},
+      .prompt = traced_prompt(trace_, request, options_.vocab_size),
+      .max_tokens = asked_tokens(traced, options_.asked, options_.scheduler.context_length)};
   if (auto admissible = scheduler_.check_admissible(sequence); !admissible) {
     ++figures_.requests_refused;
     if (!figures_.first_refusal) figures_.first_refusal = std::move(admissible.error());

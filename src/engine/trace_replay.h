@@ -14,12 +14,6 @@
 
 namespace quire {
 
-// How many tokens requests ask for (max_tokens). They end at the recorded length in either case.
-enum class AskedTokens : uint8_t {
-  kRecorded,  // just what they will get
-  kContext,   // all that the context allows, as who does not know an answer's length must
-};
-
 struct ReplayOptions {
   SchedulerOptions scheduler;
   std::vector<uint64_t> block_bytes{};  // [group]
