@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "cli/samples.h"
 #include "cli/trace_client.h"
 #include "cli/trace_file.h"
+#include "core/kv_geometry.h"
 #include "engine/machine.h"
 #include "engine/model_package.h"
 #include "engine/trace_replay.h"
@@ -61,7 +63,7 @@ struct ThroughputReport {
   int64_t steps = 0;
   double seconds = 0;
   Samples ttft{}, gap{};  // in ms, or in steps of a dry run
-  std::optional<int64_t> rows{};
+  std::optional<int64_t> rows{};  // of a dry run
   int64_t preemptions = 0;
   KvReport kv{};
 };
@@ -93,6 +95,7 @@ Result<double> speed_up_of(const ThroughputArguments& arguments, const RequestTr
 Result<EngineOptions> planned_options(const ThroughputArguments& arguments, int64_t longest) {
   EngineOptions options = TRY(engine_options(arguments.model));
   options.kv_bytes = arguments.kv_bytes;
+  options.kv_policy = arguments.kv_policy;
   if (options.context_length > 0) return options;
   const PackageInfo info = TRY(describe_package(options.model_path, options.kv_type));
   const bool dry = arguments.run == ThroughputArguments::Run::kDry;
@@ -108,23 +111,23 @@ double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
-KvReport kv_report(const ReplayFigures& figures, const ReplayOptions& options) {
-  double held = 0, internal = 0, external = 0, pool = 0, avoided = 0;
-  for (size_t g = 0; g < options.block_bytes.size(); ++g) {
-    const KvUse& sums = figures.kv.step_sums[g];
-    const auto block_bytes = static_cast<double>(options.block_bytes[g]);
-    const double slot_bytes = block_bytes / options.scheduler.geometry.block_tokens;
+KvReport kv_report(const EngineStats& stats, int running_max) {
+  double held = 0, unwritten = 0, unusable = 0, pool_bytes = 0, avoided = 0;
+  for (const PoolStats& pool : stats.pools) {
+    const PoolUse& sums = pool.step_sums;
+    const auto block_bytes = static_cast<double>(pool.block_bytes);
+    const double slot_bytes = block_bytes / kDefaultBlockTokens;
     held += static_cast<double>(sums.slots_held) * slot_bytes;
-    internal += static_cast<double>(sums.slots_internal_waste()) * slot_bytes;
-    external += static_cast<double>(sums.slots_external_waste) * slot_bytes;
-    pool += static_cast<double>(options.scheduler.block_counts[g]) * block_bytes;
+    unwritten += static_cast<double>(sums.slots_held - sums.slots_written) * slot_bytes;
+    unusable += static_cast<double>(sums.slots_external_waste) * slot_bytes;
+    pool_bytes += static_cast<double>(pool.total) * block_bytes;
     avoided += static_cast<double>(sums.blocks_as_copies - sums.blocks_held) * block_bytes;
   }
-  const auto steps = static_cast<double>(figures.kv.steps);
-  return {.running_mean = ratio(static_cast<double>(figures.kv.running_sequences_sum), steps),
-          .running_max = figures.running_max,
-          .internal_waste = ratio(internal, held),
-          .external_waste = ratio(external, pool * steps),
+  const auto steps = static_cast<double>(stats.steps);
+  return {.running_mean = ratio(static_cast<double>(stats.sequence_steps), steps),
+          .running_max = running_max,
+          .internal_waste = ratio(unwritten, held),
+          .external_waste = ratio(unusable, pool_bytes * steps),
           .duplicate_bytes_avoided_mean = ratio(avoided, steps)};
 }
 
@@ -132,7 +135,6 @@ KvReport kv_report(const ReplayFigures& figures, const ReplayOptions& options) {
 Result<ThroughputReport> dry_run(const ThroughputArguments& arguments, const EngineOptions& options,
                                  const RequestTrace& trace, double speed_up) {
   ReplayOptions replay_options = TRY(plan_replay(options));
-  replay_options.scheduler.kv_policy = *kv_policy_from_name(arguments.kv_policy);
   replay_options.asked = arguments.asked;
   if (arguments.timed()) replay_options.step_ms = arguments.step_ms * speed_up;
   const MonotonicClock clock;
@@ -147,15 +149,15 @@ Result<ThroughputReport> dry_run(const ThroughputArguments& arguments, const Eng
                           .first_refusal = std::move(figures.first_refusal),
                           .prompt_tokens = figures.prompt_tokens,
                           .output_tokens = figures.output_tokens,
-                          .cached_tokens = figures.kv.hit_tokens,
+                          .cached_tokens = static_cast<int64_t>(figures.stats.cached_tokens),
                           .ideal_cached_tokens = figures.ideal_cached_tokens,
-                          .steps = figures.steps,
+                          .steps = static_cast<int64_t>(figures.stats.steps),
                           .seconds = static_cast<double>(clock.now_ns() - begin_ns) * 1e-9,
                           .ttft = samples_of(figures.ttft_steps),
                           .gap = samples_of(figures.gap_steps),
-                          .rows = figures.rows,
-                          .preemptions = figures.kv.preemptions,
-                          .kv = kv_report(figures, replay_options)};
+                          .rows = static_cast<int64_t>(figures.stats.rows),
+                          .preemptions = static_cast<int64_t>(figures.stats.preemptions),
+                          .kv = kv_report(figures.stats, figures.running_max)};
 }
 
 Result<ThroughputReport> model_run(const ThroughputArguments& arguments, Engine& engine,
@@ -167,6 +169,7 @@ Result<ThroughputReport> model_run(const ThroughputArguments& arguments, Engine&
       send_trace(engine, trace,
                  {.arrivals = arguments.arrivals, .speed_up = speed_up, .asked = arguments.asked}, on_done));
   progress.finish();
+  const EngineStats stats = engine.stats();
   return ThroughputReport{.requests_done = answers.requests_done,
                           .requests_refused = answers.requests_refused,
                           .first_refusal = std::move(answers.first_refusal),
@@ -174,10 +177,12 @@ Result<ThroughputReport> model_run(const ThroughputArguments& arguments, Engine&
                           .output_tokens = answers.output_tokens,
                           .cached_tokens = answers.cached_tokens,
                           .ideal_cached_tokens = answers.ideal_cached_tokens,
-                          .steps = static_cast<int64_t>(engine.stats().steps),
+                          .steps = static_cast<int64_t>(stats.steps),
                           .seconds = answers.seconds,
                           .ttft = std::move(answers.ttft_ms),
-                          .gap = std::move(answers.gap_ms)};
+                          .gap = std::move(answers.gap_ms),
+                          .preemptions = static_cast<int64_t>(stats.preemptions),
+                          .kv = kv_report(stats, answers.running_max)};
 }
 
 json::object report_json(const ThroughputArguments& arguments, const ThroughputReport& report,
@@ -273,9 +278,10 @@ std::string report_table(const ThroughputArguments& arguments, const ThroughputR
 }
 
 Result<int> throughput(const ThroughputArguments& arguments) {
-  if (!kv_policy_from_name(arguments.kv_policy)) {
-    return fail(ErrorCode::kInvalidArgument, "--kv-policy",
-                "--kv-policy: '{}' is not known; known are contiguous, paged, radix", arguments.kv_policy);
+  constexpr std::array kPolicies{"contiguous", "paged", "radix"};
+  if (std::ranges::find(kPolicies, arguments.kv_policy) == kPolicies.end()) {
+    return fail(ErrorCode::kInvalidArgument, "--kv-policy", "--kv-policy: '{}' is not known; known are {}",
+                arguments.kv_policy, fmt::join(kPolicies, ", "));
   }
   RequestTrace trace = cut_trace(TRY(read_trace_file(arguments.trace)), {.scale = arguments.scale});
   const int64_t longest = longest_request(trace);

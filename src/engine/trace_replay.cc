@@ -7,8 +7,8 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "engine/engine_plan.h"
+#include "engine/scheduler_stats.h"
 #include "files/gguf_file.h"
-#include "kv/kv_store.h"
 #include "model/model.h"
 
 namespace quire {
@@ -29,14 +29,11 @@ Result<ReplayOptions> plan_replay(const EngineOptions& options) {
                                                       .step_tokens_max = options.step_tokens_max,
                                                       .kv_bytes = options.kv_bytes,
                                                       .bytes_max = usable_memory_bytes() / 4}));
-  std::vector<uint64_t> block_bytes;
-  for (size_t g = 0; g < counts.size(); ++g)
-    block_bytes.push_back(kv_block_bytes(geometry, static_cast<int>(g)));
   return ReplayOptions{.scheduler = {.geometry = geometry,
                                      .block_counts = std::move(counts),
                                      .context_length = context_length,
-                                     .step_tokens_max = options.step_tokens_max},
-                       .block_bytes = std::move(block_bytes),
+                                     .step_tokens_max = options.step_tokens_max,
+                                     .kv_policy = *kv_policy_from_name(options.kv_policy)},
                        .vocab_size = spec.vocab_size,
                        .waiting_max = options.inbox_requests_max};
 }
@@ -54,8 +51,8 @@ bool TraceReplay::step() {
   const ScheduledStep step = scheduler_.plan_step();
   CHECK(!step.empty());
   figures_.running_max = std::max(figures_.running_max, scheduler_.running_count());
-  figures_.rows += step.plan.row_count();
-  ++figures_.steps;
+  figures_.stats.rows += static_cast<uint64_t>(step.plan.row_count());
+  ++figures_.stats.steps;
   ++now_;
   commit(step);
   return true;
@@ -63,7 +60,12 @@ bool TraceReplay::step() {
 
 ReplayFigures TraceReplay::figures() const {
   ReplayFigures figures = figures_;
-  figures.kv = scheduler_.kv_accounting();
+  fill_scheduler_stats(scheduler_, options_.scheduler.geometry, figures.stats);
+  const KvAccounting accounting = scheduler_.kv_accounting();
+  figures.stats.requests = static_cast<uint64_t>(accounting.requests_admitted);
+  figures.stats.prompt_tokens = static_cast<uint64_t>(accounting.prompt_tokens);
+  figures.stats.cached_tokens = static_cast<uint64_t>(accounting.hit_tokens);
+  figures.stats.completion_tokens = static_cast<uint64_t>(figures.output_tokens);
   return figures;
 }
 

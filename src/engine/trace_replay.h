@@ -16,7 +16,6 @@ namespace quire {
 
 struct ReplayOptions {
   SchedulerOptions scheduler;
-  std::vector<uint64_t> block_bytes{};  // [group]
   int vocab_size = 0;
   AskedTokens asked = AskedTokens::kRecorded;
   int waiting_max = 256;  // requests before their first step; those beyond wait outside
@@ -35,12 +34,10 @@ struct ReplayFigures {
   int64_t requests_done = 0;
   int64_t requests_refused = 0;  // they could never fit
   std::optional<Error> first_refusal{};
-  int64_t steps = 0;
-  int64_t rows = 0;  // tokens computed, again after a preemption
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
   int64_t ideal_cached_tokens = 0;  // prompt tokens that an infinite cache would have spared
-  KvAccounting kv;
+  EngineStats stats;  // as an engine would give them
   int running_max = 0;
   std::vector<int> ttft_steps{};  // [request] from arrival to the first token
   std::vector<int> gap_steps{};   // [token after the first] since the one before it

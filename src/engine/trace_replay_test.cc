@@ -38,15 +38,15 @@ TEST(TraceReplay, CountsRequestsThatFollowOneAnother) {
   EXPECT_EQ(figures.requests_refused, 0);
   EXPECT_EQ(figures.prompt_tokens, 8 + 12 + 12);
   EXPECT_EQ(figures.output_tokens, 3 + 2 + 1);
-  EXPECT_EQ(figures.kv.hit_tokens, 0 + 8 + 11);
+  EXPECT_EQ(figures.stats.cached_tokens, 0 + 8 + 11);
   EXPECT_EQ(figures.ideal_cached_tokens, 0 + 8 + 11);
-  EXPECT_EQ(figures.steps, 3 + 2 + 1);
-  EXPECT_EQ(figures.rows, (8 + 1 + 1) + (4 + 1) + 1);
+  EXPECT_EQ(figures.stats.steps, 3 + 2 + 1);
+  EXPECT_EQ(figures.stats.rows, (8 + 1 + 1) + (4 + 1) + 1);
   EXPECT_EQ(figures.ttft_steps, (std::vector<int>{1, 1, 1}));
   EXPECT_EQ(figures.gap_steps, (std::vector<int>{1, 1, 1}));
   EXPECT_EQ(figures.running_max, 1);
-  EXPECT_EQ(figures.kv.running_sequences_sum, 6);
-  EXPECT_EQ(figures.kv.preemptions, 0);
+  EXPECT_EQ(figures.stats.sequence_steps, 6);
+  EXPECT_EQ(figures.stats.preemptions, 0);
 }
 
 RequestTrace four_alike() {
@@ -58,13 +58,13 @@ RequestTrace four_alike() {
 
 TEST(TraceReplay, WithoutTimesAllComeAtOnce) {
   const ReplayFigures figures = replay(four_alike(), small_options());
-  EXPECT_EQ(figures.steps, 3);
-  EXPECT_EQ(figures.rows, 4 * (4 + 1 + 1));
+  EXPECT_EQ(figures.stats.steps, 3);
+  EXPECT_EQ(figures.stats.rows, 4 * (4 + 1 + 1));
   EXPECT_EQ(figures.running_max, 4);
-  EXPECT_EQ(figures.kv.running_sequences_sum, 3 * 4);
+  EXPECT_EQ(figures.stats.sequence_steps, 3 * 4);
   EXPECT_EQ(figures.ttft_steps, (std::vector<int>(4, 1)));
   EXPECT_EQ(figures.gap_steps, (std::vector<int>(8, 1)));
-  EXPECT_EQ(figures.kv.hit_tokens, 0);
+  EXPECT_EQ(figures.stats.cached_tokens, 0);
 }
 
 // One new request a step: 1, 2, 3, 3, 2, 1 run.
@@ -72,9 +72,9 @@ TEST(TraceReplay, WaitsWhenTheQueueIsFull) {
   ReplayOptions options = small_options();
   options.waiting_max = 1;
   const ReplayFigures figures = replay(four_alike(), options);
-  EXPECT_EQ(figures.steps, 6);
+  EXPECT_EQ(figures.stats.steps, 6);
   EXPECT_EQ(figures.running_max, 3);
-  EXPECT_EQ(figures.kv.running_sequences_sum, 1 + 2 + 3 + 3 + 2 + 1);
+  EXPECT_EQ(figures.stats.sequence_steps, 1 + 2 + 3 + 3 + 2 + 1);
 }
 
 TEST(TraceReplay, GoesOnAfterARefusal) {
@@ -107,8 +107,8 @@ TEST(TraceReplay, EveryRequestGetsItsTokensInASmallPool) {
   EXPECT_EQ(figures.output_tokens, output);
   EXPECT_EQ(figures.ttft_steps.size(), 20u);
   EXPECT_EQ(std::ssize(figures.gap_steps), output - 20);
-  EXPECT_GT(figures.kv.preemptions, 0);
-  EXPECT_GE(figures.rows, figures.prompt_tokens + output - 20);
+  EXPECT_GT(figures.stats.preemptions, 0);
+  EXPECT_GE(figures.stats.rows, figures.prompt_tokens + output - 20);
 }
 
 // Four requests of 4 prompt and 3 output tokens in blocks of 4. A step before the end each holds 5 or 6
@@ -116,12 +116,12 @@ TEST(TraceReplay, EveryRequestGetsItsTokensInASmallPool) {
 TEST(TraceReplay, AccountsWhatEachPolicyHolds) {
   ReplayOptions options = small_options();
   options.scheduler.kv_policy = KvPolicy::kPaged;
-  const KvUse paged = replay(four_alike(), options).kv.step_sums[0];
+  const PoolUse paged = replay(four_alike(), options).stats.pools[0].step_sums;
   EXPECT_EQ(paged.slots_written, 4 * (4 + 5 + 6));
   EXPECT_EQ(paged.blocks_held, 4 * (1 + 2 + 2));
 
   options.scheduler.kv_policy = KvPolicy::kContiguous;
-  const KvUse recorded = replay(four_alike(), options).kv.step_sums[0];
+  const PoolUse recorded = replay(four_alike(), options).stats.pools[0].step_sums;
   EXPECT_EQ(recorded.slots_written, 4 * (4 + 5 + 6));
   EXPECT_EQ(recorded.blocks_held, 4 * (2 + 2 + 2));
 
@@ -129,9 +129,9 @@ TEST(TraceReplay, AccountsWhatEachPolicyHolds) {
   options.asked = AskedTokens::kContext;
   const ReplayFigures asked = replay(four_alike(), options);
   EXPECT_EQ(asked.running_max, 2);
-  EXPECT_EQ(asked.steps, 6);
-  EXPECT_EQ(asked.kv.step_sums[0].blocks_held, 6 * 2 * 25);
-  EXPECT_EQ(asked.kv.step_sums[0].slots_external_waste, 3 * 14 * 4);
+  EXPECT_EQ(asked.stats.steps, 6);
+  EXPECT_EQ(asked.stats.pools[0].step_sums.blocks_held, 6 * 2 * 25);
+  EXPECT_EQ(asked.stats.pools[0].step_sums.slots_external_waste, 3 * 14 * 4);
 }
 
 TEST(TraceReplay, PlansThePoolsOfTheEngine) {
