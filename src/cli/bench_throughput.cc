@@ -62,7 +62,7 @@ struct ThroughputReport {
   int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0, ideal_cached_tokens = 0;
   int64_t steps = 0;
   double seconds = 0;
-  Samples ttft{}, gap{};  // in ms, or in steps of a dry run
+  Samples ttft{}, gap{};          // in ms, or in steps of a dry run
   std::optional<int64_t> rows{};  // of a dry run
   int64_t preemptions = 0;
   KvReport kv{};

@@ -102,7 +102,7 @@ class TraceClient {
       const auto ended = std::erase_if(open, [](const SentRequest& request) { return request.ended; });
       answers_.requests_done += static_cast<int64_t>(ended);
       if (ended > 0) on_done(answers_.requests_done);
-      answers_.running_max = std::max(answers_.running_max, engine_.stats().running);
+      answers_.running_max = std::max(answers_.running_max, engine_.stats().sequences_running);
       std::this_thread::sleep_for(kReadEvery);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "engine/scheduler_stats.h"
 
 namespace quire {
 namespace {
@@ -19,17 +20,9 @@ StepTime count_rows(const StepPlan& plan) {
   return time;
 }
 
-PoolUse pool_use(const KvUse& use) {
-  return {.blocks_held = use.blocks_held,
-          .blocks_as_copies = use.blocks_as_copies,
-          .slots_held = use.slots_held,
-          .slots_written = use.slots_written,
-          .slots_external_waste = use.slots_external_waste};
-}
-
 #ifdef QUIRE_PARANOID
-of which no row was written yet : a row that is read before it is written becomes NaN.void poison_unwritten(
-                                      const StepPlan& plan, KvStore& kv) {
+// Blocks of which no row was written yet: a row that is read before it is written becomes NaN.
+void poison_unwritten(const StepPlan& plan, KvStore& kv) {
   const int groups = static_cast<int>(kv.geometry().groups.size());
   for (const PlannedSequence& sequence : plan.sequences) {
     const int first = ceil_div(sequence.first_position, kv.geometry().block_tokens);
@@ -330,24 +323,7 @@ void EngineLoop::publish() {
   EngineStats now = counted_;
   for (const auto& [seq, request] : live_)
     now.running += request->started_ns != 0 && !request->sequences.empty() ? 1 : 0;
-  now.sequences_running = parts_.scheduler->running_count();
-  now.sequences_waiting = parts_.scheduler->waiting_count();
-  const KvAccounting accounting = parts_.scheduler->kv_accounting();
-  now.sequence_steps = static_cast<uint64_t>(accounting.running_sequences_sum);
-  now.preemptions = static_cast<uint64_t>(accounting.preemptions);
-  now.evictions = static_cast<uint64_t>(accounting.evictions);
-  now.block_copies = static_cast<uint64_t>(accounting.copies);
-  for (size_t g = 0; g < parts_.kv->geometry().groups.size(); ++g) {
-    const BlockPool& pool = parts_.scheduler->pool(static_cast<int>(g));
-    now.pools.push_back({.total = pool.total(),
-                         .free = pool.free_count(),
-                         .open = pool.open_count(),
-                         .pinned = pool.pinned_count(),
-                         .idle = pool.idle_count(),
-                         .block_bytes = parts_.kv->block_bytes(static_cast<int>(g)),
-                         .now = pool_use(accounting.now[g]),
-                         .step_sums = pool_use(accounting.step_sums[g])});
-  }
+  fill_scheduler_stats(*parts_.scheduler, parts_.kv->geometry(), now);
   std::lock_guard lock(stats_mutex_);
   stats_ = std::move(now);
 }

@@ -6,7 +6,8 @@
 
 namespace quire {
 
-// Fills what EngineStats tells of sequences, preemptions, evictions, copies and pools. `geometry` is the scheduler's.
+// Fills what EngineStats tells of sequences, preemptions, evictions, copies and pools. `geometry` is the
+// scheduler's.
 void fill_scheduler_stats(const Scheduler& scheduler, const KvGeometry& geometry, EngineStats& stats);
 
 }  // namespace quire

@@ -37,7 +37,7 @@ struct ReplayFigures {
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
   int64_t ideal_cached_tokens = 0;  // prompt tokens that an infinite cache would have spared
-  EngineStats stats;  // as an engine would give them
+  EngineStats stats;                // as an engine would give them
   int running_max = 0;
   std::vector<int> ttft_steps{};  // [request] from arrival to the first token
   std::vector<int> gap_steps{};   // [token after the first] since the one before it

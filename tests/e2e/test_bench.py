@@ -129,6 +129,19 @@ def test_dry_run_of_each_policy(quire, smollm2, azure):
     assert by_policy["paged"]["kv_external_waste"] == by_policy["radix"]["kv_external_waste"] == 0
 
 
+def test_each_policy_runs_the_model(quire, smollm2, azure):
+    """16 blocks of which a range for the whole context takes 13; requests leave when they have their tokens."""
+    options = ["bench", "throughput", smollm2, "--trace", azure, "--kv-bytes", "12000000", "--context", "400", "--ask-context"]
+    for policy in ["contiguous", "paged", "radix"]:
+        told = quire.json(*options, "--kv-policy", policy)
+        assert told["kv_policy"] == policy and told["requests"] == 8
+        assert told["output_tokens"] == sum(4 + i for i in range(8))
+        if policy == "contiguous":
+            assert told["kv_internal_waste"] > 0.5 and told["running_mean"] == 1
+        else:
+            assert told["kv_internal_waste"] < 0.5 and told["running_mean"] > 1 and told["kv_external_waste"] == 0
+
+
 def test_requests_that_can_never_fit_are_counted(quire, smollm2, azure):
     told = quire.json("bench", "throughput", smollm2, "--trace", azure, "--context", "100", "--scale", "1", "--requests", "7")
     # 40 + 4 … 90 + 9 tokens fit, 100 + 10 do not.
