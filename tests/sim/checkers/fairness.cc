@@ -11,7 +11,7 @@ void Fairness::on_arrival(const Arrived& arrived) {
   const SequenceRequest& sequence = arrived.client.sequence;
   waiting_[sequence.seq] = {.virtual_arrival =
                                 queue_place({.step = steps_, .priority = sequence.priority}).virtual_arrival};
-  sequences_[sequence.seq] = {.request = sequence.seq, .pace = sequence.pace};
+  sequences_[sequence.seq] = {.request = sequence.seq, .pace = sequence.pace, .scope = sequence.scope};
 }
 
 void Fairness::on_fork(const LiveSequence& parent, const LiveSequence& child) {
@@ -26,6 +26,20 @@ void Fairness::on_plan(const ScheduledStep& step) {
   check_decodes(planned);
 }
 
+// Whether another computes a block that the request begins with.
+bool Fairness::has_leader(SeqId request) const {
+  const auto block_tokens = static_cast<size_t>(options_.geometry.block_tokens);
+  const std::span<const TokenId> own = scheduler_.tokens(request);
+  if (own.size() < block_tokens) return false;
+  return std::ranges::any_of(sequences_, [&](const auto& other) {
+    const auto& [seq, known] = other;
+    const std::span<const TokenId> tokens = scheduler_.tokens(seq);
+    return seq != request && known.scope == sequences_.at(request).scope && tokens.size() >= block_tokens &&
+           scheduler_.figures(seq).state == SequenceState::kPrefilling &&
+           std::equal(own.begin(), own.begin() + options_.geometry.block_tokens, tokens.begin());
+  });
+}
+
 void Fairness::check_queue(const std::set<SeqId>& planned) {
   int64_t last = std::numeric_limits<int64_t>::min();
   for (SeqId seq : planned)
@@ -37,6 +51,7 @@ void Fairness::check_queue(const std::set<SeqId>& planned) {
     // One that was admitted may have no rows yet: it is not passed over.
     if (scheduler_.figures(request).state != SequenceState::kWaiting) continue;
     if (last <= waiting.virtual_arrival + kCachedStepsMax) continue;
+    if (!has_leader(request)) violated("request {} is overtaken", request.value);
     if (++waiting.overtaken > kLeaderWaitsMax) violated("request {} is overtaken for ever", request.value);
   }
 }

@@ -8,7 +8,8 @@
 namespace quire::sim {
 
 // Nobody is passed over: a request that waits is overtaken by one whose place is behind its own by more than
-// the head start of a cached prefix in at most kLeaderWaitsMax steps; every sequence that decodes has its row
+// the head start of a cached prefix only while another
+// computes its beginning, and in at most kLeaderWaitsMax steps; every sequence that decodes has its row
 // in every step unless it is preempted, and beams have theirs together.
 class Fairness : public Checker {
  public:
@@ -29,7 +30,9 @@ class Fairness : public Checker {
   struct Known {
     SeqId request;
     GroupPace pace = GroupPace::kFree;
+    CacheScope scope;
   };
+  [[nodiscard]] bool has_leader(SeqId request) const;
   void check_queue(const std::set<SeqId>& planned);
   void check_decodes(const std::set<SeqId>& planned);
 
