@@ -63,8 +63,8 @@ struct BeamSearchParams {
 struct Request {
   std::vector<int32_t> prompt_token_ids{};  // at least one
   SamplingParams sampling{};
-  // Choices to return, 1…128. Sample i has the seed `sampling.seed + i` (modulo 2^64) and is, token for
-  // token, the one choice of a request with that seed.
+  // Choices to return, 1…128; an error of one ends all. Sample i has the seed `sampling.seed + i` (modulo
+  // 2^64) and is, token for token, the one choice of a request with that seed.
   int n = 1;
   // n…128: that many are sampled and the n of highest mean log-probability per token returned, best first.
   // Then, and with beams, nothing is streamed before all have ended. 0 = n.
@@ -190,6 +190,8 @@ struct EngineOptions {
   // How sequences get their KV memory; all but "radix" exist to measure what it is worth. "contiguous"
   // reserves the longest answer in one range and refuses n > 1; "paged" reuses nothing between requests.
   std::string kv_policy = "radix";
+  int pinned_tokens_max =
+      0;  // of pinned prefixes, rounded up to blocks; their blocks come on top of the pools
 };
 
 // Use of one layer group's pool by running sequences. A slot is one token's place in a block.
@@ -214,6 +216,7 @@ struct EngineStats {
   int waiting = 0;            // requests that had not
   int sequences_running = 0;  // sequences that hold blocks: samples and beams count each
   int sequences_waiting = 0;  // that hold none, preempted ones included
+  int pins = 0;               // pinned prefixes
   // Since the start.
   uint64_t steps = 0;
   uint64_t rows = 0;               // tokens computed
@@ -244,6 +247,13 @@ struct ModelInfo {
   double load_ms = 0;  // time that open() took
 };
 
+// A prefix that shall stay in the cache.
+struct PrefixPin {
+  std::vector<int32_t> prompt_token_ids{};  // their whole blocks are pinned; at least one block
+  std::string cache_salt{};                 // as in Request
+  int64_t ttl_ms = 3'600'000;               // [1, 366 days]
+};
+
 class Tokenizer;
 class ChatTemplate;
 
@@ -257,6 +267,13 @@ class Engine {
   // Errors: kInvalidArgument (field named), kResourceExhausted (it can never fit; with the numbers),
   // kOverloaded (the inbox is full).
   virtual Result<TokenStream> submit(Request request) = 0;
+
+  // Computes the prefix as far as it is not cached, and keeps it until it is unpinned or its time is over.
+  // Waits for that. Returns the pin's id. Errors: those of submit(); kResourceExhausted
+  // ("pinned_blocks_max").
+  virtual Result<uint64_t> pin_prefix(PrefixPin pin) = 0;
+  // kNotFound when there is no such pin, for instance because its time was over.
+  virtual Result<> unpin_prefix(uint64_t pin_id) = 0;
 
   [[nodiscard]] virtual EngineStats stats() const = 0;  // never waits for a step
   [[nodiscard]] virtual const ModelInfo& model() const = 0;

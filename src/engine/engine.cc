@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "engine/cache_scopes.h"
@@ -107,6 +108,8 @@ class LoadedEngine final : public Engine {
   }
 
   Result<TokenStream> submit(Request request) override;
+  Result<uint64_t> pin_prefix(PrefixPin pin) override;
+  Result<> unpin_prefix(uint64_t pin_id) override;
   [[nodiscard]] EngineStats stats() const override { return loop_.stats(); }
   [[nodiscard]] const ModelInfo& model() const override { return parts_.info; }
   [[nodiscard]] const Tokenizer& tokenizer() const override { return *parts_.text.tokenizer; }
@@ -178,6 +181,28 @@ Result<TokenStream> LoadedEngine::submit(Request request) {
   return TokenStream(std::move(state));
 }
 
+Result<uint64_t> LoadedEngine::pin_prefix(PrefixPin pin) {
+  Request request{.prompt_token_ids = pin.prompt_token_ids, .cache_salt = pin.cache_salt};
+  request.sampling.max_tokens = 0;
+  TokenStream stream = TRY(submit(std::move(request)));
+  while (auto event = stream.next()) {
+    if (event->error) return std::unexpected(std::move(*event->error));
+  }
+  PinOrder order;
+  order.tokens = std::move(pin.prompt_token_ids);
+  order.scope = scopes_.scope_of(pin.cache_salt);
+  order.ttl_ms = pin.ttl_ms;
+  return TRY(parts_.inbox->order_pin(std::move(order)).get())
+  .value;
+}
+
+Result<> LoadedEngine::unpin_prefix(uint64_t pin_id) {
+  PinOrder order;
+  order.unpin = PinId{pin_id};
+  TRY(parts_.inbox->order_pin(std::move(order)).get());
+  return {};
+}
+
 int choose_threads(int wanted) {
   constexpr size_t kMost = 256;
   return wanted > 0 ? wanted : static_cast<int>(std::min(kMost, usable_cpus().size()));
@@ -187,10 +212,12 @@ int choose_threads(int wanted) {
 Result<> plan_kv(const EngineOptions& options, Parts& parts) {
   const ModelSpec& spec = parts.model->spec();
   const KvGeometry geometry = spec.kv_geometry(*kv_type_from_name(options.kv_type));
-  const std::vector<int> counts = TRY(plan_pools(geometry, {.context_length = parts.info.context_length,
-                                                            .step_tokens_max = options.step_tokens_max,
-                                                            .kv_bytes = options.kv_bytes,
-                                                            .bytes_max = usable_memory_bytes() / 4}));
+  std::vector<int> counts = TRY(plan_pools(geometry, {.context_length = parts.info.context_length,
+                                                      .step_tokens_max = options.step_tokens_max,
+                                                      .kv_bytes = options.kv_bytes,
+                                                      .bytes_max = usable_memory_bytes() / 4}));
+  const int pinned_blocks = ceil_div(options.pinned_tokens_max, geometry.block_tokens);
+  for (int& count : counts) count += pinned_blocks;
   parts.kv = TRY(KvStore::create(geometry, counts));
   parts.sequences_max = std::min(kRunningSequencesMax, options.step_tokens_max);
   const SchedulerOptions scheduling{.geometry = geometry,
@@ -199,7 +226,8 @@ Result<> plan_kv(const EngineOptions& options, Parts& parts) {
                                     .step_tokens_max = options.step_tokens_max,
                                     .running_sequences_max = parts.sequences_max,
                                     .itl_target_ms = options.itl_target_ms,
-                                    .kv_policy = *kv_policy_from_name(options.kv_policy)};
+                                    .kv_policy = *kv_policy_from_name(options.kv_policy),
+                                    .pinned_blocks_max = pinned_blocks};
   TRY(Scheduler::check_options(scheduling));
   parts.scheduler = std::make_unique<Scheduler>(scheduling);
   parts.info.kv_bytes_per_token = kv_token_bytes(geometry);

@@ -276,6 +276,41 @@ TEST(EngineChoices, SaltsSeparateCaches) {
   EXPECT_EQ(ask(*engine, request).summary.usage.cached_tokens, 0);
 }
 
+TEST(EnginePins, APinnedPrefixOutlivesALoad) {
+  EngineOptions options = tiny_options();
+  options.pinned_tokens_max = 4 * kDefaultBlockTokens;
+  auto engine = open_tiny(options);
+  const auto prompt = random_prompt(100, 1);
+  const auto pin = engine->pin_prefix({.prompt_token_ids = prompt});
+  ASSERT_TRUE(pin.has_value()) << pin.error().message;
+  EXPECT_EQ(engine->stats().pins, 1);
+  auto flood = [&] {
+    for (uint32_t i = 2; i < 12; ++i)
+      ask(*engine, {.prompt_token_ids = random_prompt(400, i), .sampling = {.max_tokens = 1}});
+  };
+  auto cached = [&] {
+    const Request request{.prompt_token_ids = prompt, .sampling = {.max_tokens = 1}};
+    return ask(*engine, request).summary.usage.cached_tokens;
+  };
+  flood();
+  EXPECT_EQ(cached(), 96);
+  const auto refused = engine->pin_prefix({.prompt_token_ids = random_prompt(100, 50)});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(engine->unpin_prefix(*pin).has_value());
+  EXPECT_FALSE(engine->unpin_prefix(*pin).has_value());
+  flood();
+  EXPECT_EQ(cached(), 0);
+  // One whose time is over is let go of before the next request.
+  ASSERT_TRUE(engine->pin_prefix({.prompt_token_ids = prompt, .ttl_ms = 1}).has_value());
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  flood();
+  EXPECT_EQ(cached(), 0);
+  EXPECT_EQ(engine->stats().pins, 0);
+  EXPECT_EQ(engine->pin_prefix({.prompt_token_ids = prompt, .ttl_ms = 0}).error().field, "ttl_ms");
+  EXPECT_EQ(engine->pin_prefix({.prompt_token_ids = {1}}).error().field, "prompt_token_ids");
+}
+
 TEST(EngineChoices, TheDoorNamesFieldValueAndLimit) {
   auto engine = open_tiny(roomy());
   auto refuse = [&](Request request, std::string field, std::vector<std::string> words) {

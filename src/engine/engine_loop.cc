@@ -80,6 +80,23 @@ void EngineLoop::admit(InboxBatch batch) {
     parts_.scheduler->add(std::move(sequence));
   }
   for (const Cancellation& cancellation : batch.cancellations) cancel(cancellation);
+  parts_.scheduler->expire_pins(parts_.clock->now_ns());
+  for (PinOrder& order : batch.pin_orders) {
+    Result<PinId> answer = carry_out(order);
+    publish();
+    order.answer.set_value(std::move(answer));
+  }
+}
+
+Result<PinId> EngineLoop::carry_out(const PinOrder& order) {
+  if (order.unpin) {
+    TRY(parts_.scheduler->unpin_prefix(*order.unpin));
+    return *order.unpin;
+  }
+  return parts_.scheduler->pin_prefix({.scope = order.scope,
+                                       .tokens = order.tokens,
+                                       .now_ns = parts_.clock->now_ns(),
+                                       .ttl_ms = order.ttl_ms});
 }
 
 void EngineLoop::cancel(const Cancellation& cancellation) {
@@ -324,6 +341,7 @@ void EngineLoop::publish() {
   for (const auto& [seq, request] : live_)
     now.running += request->started_ns != 0 && !request->sequences.empty() ? 1 : 0;
   fill_scheduler_stats(*parts_.scheduler, parts_.kv->geometry(), now);
+  now.pins = parts_.scheduler->pins().count();
   std::lock_guard lock(stats_mutex_);
   stats_ = std::move(now);
 }

@@ -90,6 +90,7 @@ class EngineLoop {
 
   void admit(InboxBatch batch);
   void cancel(const Cancellation& cancellation);
+  [[nodiscard]] Result<PinId> carry_out(const PinOrder& order);
   void step();
   void note_started(const StepPlan& plan);
   [[nodiscard]] std::vector<RowJob> row_jobs(const ScheduledStep& step);

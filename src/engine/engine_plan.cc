@@ -68,6 +68,7 @@ Result<> validate_options(const EngineOptions& options) {
     return fail(ErrorCode::kInvalidArgument, "kv_type", "kv_type is '{}', known are {}", options.kv_type,
                 kv_type_names());
   }
+  TRY(check_option("pinned_tokens_max", options.pinned_tokens_max, 0, kContextLengthMax));
   if (!kv_policy_from_name(options.kv_policy)) {
     return fail(ErrorCode::kInvalidArgument, "kv_policy", "kv_policy is '{}', known are {}, {} and {}",
                 options.kv_policy, kv_policy_name(KvPolicy::kContiguous), kv_policy_name(KvPolicy::kPaged),

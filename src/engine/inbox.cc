@@ -28,6 +28,18 @@ void Inbox::cancel(const Cancellation& cancellation) {
   arrived_.notify_one();
 }
 
+std::future<Result<PinId>> Inbox::order_pin(PinOrder order) {
+  std::future<Result<PinId>> answer = order.answer.get_future();
+  std::lock_guard lock(mutex_);
+  if (batch_.state == InboxBatch::State::kClosed) {
+    order.answer.set_value(fail(ErrorCode::kCancelled, "", "the engine is stopping"));
+  } else {
+    batch_.pin_orders.push_back(std::move(order));
+    arrived_.notify_one();
+  }
+  return answer;
+}
+
 void Inbox::close() {
   std::lock_guard lock(mutex_);
   batch_.state = InboxBatch::State::kClosed;
@@ -42,7 +54,7 @@ InboxBatch Inbox::take() {
 InboxBatch Inbox::wait_and_take() {
   std::unique_lock lock(mutex_);
   arrived_.wait(lock, [this] {
-    return !batch_.submissions.empty() || !batch_.cancellations.empty() ||
+    return !batch_.submissions.empty() || !batch_.cancellations.empty() || !batch_.pin_orders.empty() ||
            batch_.state == InboxBatch::State::kClosed;
   });
   return take_locked();

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,10 +34,20 @@ struct Cancellation {
   int choice = kAllChoices;
 };
 
+// A prefix to pin, or a pin to let go; answered through `answer`.
+struct PinOrder {
+  std::vector<TokenId> tokens{};
+  CacheScope scope{};
+  int64_t ttl_ms = 0;
+  std::optional<PinId> unpin{};
+  std::promise<Result<PinId>> answer{};
+};
+
 // All that arrived since the last look, in order; a cancellation never comes before its submission.
 struct InboxBatch {
   std::vector<Submission> submissions{};
   std::vector<Cancellation> cancellations{};
+  std::vector<PinOrder> pin_orders{};
   enum class State : uint8_t { kOpen, kClosed } state = State::kOpen;
 };
 
@@ -52,6 +63,8 @@ class Inbox {
   // Errors: kOverloaded with the limit; kCancelled when the engine is stopping.
   [[nodiscard]] Result<> submit(Submission submission);
   void cancel(const Cancellation& cancellation);
+  // Answered when the engine thread has carried it out, or at once when it is stopping.
+  [[nodiscard]] std::future<Result<PinId>> order_pin(PinOrder order);
   void close();
 
   // Takes what there is.
