@@ -148,6 +148,21 @@ void BlockTable::trim() {
   }
 }
 
+SealedBlocks BlockTable::seal_tail() {
+  SealedBlocks tail;
+  const int written = tokens_used_ % geometry_->block_tokens;
+  if (written == 0 || shares_tail()) return tail;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    CHECK(group.open.size() == 1);
+    tail[g] = pools_[g]->seal(std::move(group.open.front()));
+    group.open.clear();
+    group.ids.pop_back();
+  }
+  tokens_used_ -= written;
+  return tail;
+}
+
 void BlockTable::adopt(SealedBlocks blocks) {
   CHECK(tokens_used_ % geometry_->block_tokens == 0);
   for (size_t g = 0; g < groups_.size(); ++g) {

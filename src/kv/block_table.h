@@ -65,6 +65,9 @@ class BlockTable {
   void drop_left_window();
   // Gives back open blocks that hold no written token.
   void trim();
+  // Seals the block that is written in part and takes it out of the table, which is to be released next; all
+  // empty where there is none or another table shares it. Nothing is reserved.
+  [[nodiscard]] SealedBlocks seal_tail();
 
   // Appends a full block that somebody else wrote, at a block border and with nothing reserved. A group's
   // entry may be empty where drop_left_window() would let it go.

@@ -137,6 +137,26 @@ TEST(BlockTable, TrimGivesBackWhatIsNotWritten) {
   EXPECT_EQ(table.blocks_used(), 2);
 }
 
+TEST(BlockTable, SealsTheTailThatNobodyElseHolds) {
+  const KvGeometry geometry = geometry_of(4, {0, 8});
+  Pools pools(2, 8);
+  BlockTable table(geometry, pools.pointers);
+  ASSERT_TRUE(table.reserve(6));
+  table.commit(6);
+  {
+    BlockTable child = table.fork();
+    EXPECT_FALSE(child.seal_tail().front());
+    EXPECT_EQ(child.tokens_used(), 6);
+  }
+  const BlockId tail = table.ids(0).back();
+  const SealedBlocks sealed = table.seal_tail();
+  EXPECT_EQ(sealed[0].id(), tail);
+  EXPECT_EQ(pools.pointers[1]->pin_count(sealed[1].id()), 1);
+  EXPECT_EQ(table.tokens_used(), 4);
+  table.audit();
+  EXPECT_FALSE(table.seal_tail().front());  // at a block border there is none
+}
+
 TEST(BlockTable, ReleaseLetsChildrenGoBeforeParents) {
   const KvGeometry geometry = geometry_of(2, {0});
   Pools pools(1, 3);

@@ -31,11 +31,14 @@ struct PrefixMatch {
   int partial_tokens = 0;
 };
 
-// A full block that a sequence has sealed.
+// What the rest of a block is filled up with that will never be full: no token is equal to it.
+inline constexpr TokenId kUnwrittenToken = -1;
+
+// A block that a sequence has sealed.
 struct SealedPrefix {
   CacheScope scope;
   PrefixNodeId parent = kNoPrefixNode;  // of the block before it; kNoPrefixNode when it is the first
-  std::span<const TokenId> tokens;      // block_tokens many
+  std::span<const TokenId> tokens;      // block_tokens many, the last of them perhaps kUnwrittenToken
   std::span<const BlockId> blocks;      // [group]; pinned, or kNoBlock in a sliding window's group
 };
 

@@ -80,7 +80,33 @@ void Scheduler::Impl::give_up_blocks(Sequence& s) {
   s.rows = 0;
 }
 
+// The block that an ended sequence has written in part: the same prompt again, or the next turn, continues in
+// a copy of it. Beams that are dropped on the way leave nothing.
+void Scheduler::Impl::cache_tail(Sequence& s) {
+  const int block_tokens = options.geometry.block_tokens;
+  const bool dropped_beam = s.group->pace == GroupPace::kTogether && s.group->members.size() > 1;
+  if (options.kv_policy != KvPolicy::kRadix || !s.started || dropped_beam) return;
+  const std::span<const TokenId> computed = std::span(s.tokens).first(static_cast<size_t>(s.computed()));
+  const PrefixMatch match = tree.match(s.request.scope, computed);
+  const int whole = static_cast<int>(match.path.size()) * block_tokens;
+  if (whole + match.partial_tokens == s.computed()) return;
+  std::vector<TokenId> tokens(computed.begin() + s.table.sealed_count() * block_tokens, computed.end());
+  tokens.resize(static_cast<size_t>(block_tokens), kUnwrittenToken);
+  SealedBlocks tail = s.table.seal_tail();
+  if (!tail.front()) return;
+  BlockIds own;
+  for (size_t g = 0; g < pools.size(); ++g) own[g] = tail[g].id();
+  const PrefixNodeId node = tree.insert({.scope = s.request.scope,
+                                         .parent = s.tip,
+                                         .tokens = tokens,
+                                         .blocks = std::span(own).first(pools.size())});
+  tree.hold(node);
+  tail = {};
+  tree.release(node);
+}
+
 void Scheduler::Impl::end(Sequence& s) {
+  cache_tail(s);
   give_up_blocks(s);
   SequenceGroup& group = *s.group;
   std::erase(group.members, &s);

@@ -97,6 +97,7 @@ struct Scheduler::Impl {
   [[nodiscard]] KvUse use_of(int g) const;
   [[nodiscard]] int tail_slots_written(const SequenceGroup& group, int g) const;
   void cache_sealed(Sequence& s, int first_block);
+  void cache_tail(Sequence& s);
 
   void audit_pins() const;
   void audit_path(const Sequence& s) const;

@@ -187,7 +187,25 @@ TEST(Scheduler, GeneratedTokensAreCachedToo) {
   scheduler.finish({1});
   turn.push_back(99);
   scheduler.add({.seq = {2}, .prompt = turn, .max_tokens = 1});
-  EXPECT_EQ(run_step(scheduler), (Rows{{2, 3}}));  // 13 positions were computed, 12 of them in full blocks
+  EXPECT_EQ(run_step(scheduler),
+            (Rows{{2, 2}}));  // 13 positions were computed, the last in a block of its own
+}
+
+// Also when the cached prompt ends inside a block that nothing has filled up.
+TEST(Scheduler, WarmPromptComputesOneTokenWhereverItEnds) {
+  for (int length = 1; length <= 13; ++length) {
+    Scheduler scheduler(small_options());
+    scheduler.add({.seq = {1}, .prompt = counting(length), .max_tokens = 1});
+    while (scheduler.figures({1}).computed_tokens < length) run_step(scheduler);
+    scheduler.finish({1});
+    scheduler.audit();
+    scheduler.add({.seq = {2}, .prompt = counting(length), .max_tokens = 1});
+    EXPECT_EQ(run_step(scheduler), (Rows{{2, 1}})) << length;
+    scheduler.finish({2});
+    // What the second one wrote is in the tree already.
+    EXPECT_EQ(scheduler.pool(0).idle_count(), (length + 3) / 4) << length;
+    scheduler.audit();
+  }
 }
 
 TEST(Scheduler, AllPromptLogitsAreComputedOnce) {

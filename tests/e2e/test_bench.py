@@ -32,7 +32,7 @@ def test_batch_has_the_columns_of_the_rival(quire, smollm2):
     for row in told["rows"]:
         batch = row["b"]
         assert (row["pp"], row["tg"], row["n_kv"]) == (64, 4, batch * 68)
-        assert row["decode_cached_tokens"] == 63  # the last prompt token is computed with the first decoded one
+        assert row["decode_cached_tokens"] == 63  # the last prompt token yields the first decoded one
         for key in ["t_pp_s", "s_pp_tokens_per_s", "t_tg_s", "s_tg_tokens_per_s", "t_s", "s_tokens_per_s"]:
             assert 0 < row[key]["min"] <= row[key]["median"] <= row[key]["max"]
         for rate, seconds, tokens in [("s_pp_tokens_per_s", "t_pp_s", 64 * batch), ("s_tg_tokens_per_s", "t_tg_s", 4 * batch)]:
@@ -46,7 +46,7 @@ def test_batch_has_the_columns_of_the_rival(quire, smollm2):
 def test_batch_with_one_prompt_for_all(quire, smollm2):
     told = quire.json("bench", "batch", smollm2, "-p", "40", "-n", "3", "-b", "4", "--shared-prompt")
     assert told["shared_prompt"] and told["rows"][0]["n_kv"] == 40 + 4 * 3
-    assert told["rows"][0]["decode_cached_tokens"] == 32  # the block that 40 tokens do not fill is not kept
+    assert told["rows"][0]["decode_cached_tokens"] == 39
 
 
 def test_batch_as_a_table(quire, smollm2):

@@ -50,7 +50,7 @@ std::vector<Answered> answers_alone(const EngineOptions& options, const std::vec
 struct Circumstances {
   int threads = 2;
   int step_tokens_max = 512;
-  int kv_blocks = 0;  // 0 = plenty
+  int kv_blocks = 0;  // of kBlockTokens; 0 = plenty
   int chunk = 0;
   int rounds = 1;
   int n = 1;  // of the drawn ones
@@ -69,7 +69,8 @@ class EngineSameness {
     EngineOptions options = options_;
     options.threads = c.threads;
     options.step_tokens_max = c.step_tokens_max;
-    options.kv_bytes = block_bytes_ * static_cast<uint64_t>(c.kv_blocks > 0 ? c.kv_blocks : 400);
+    const int blocks = (c.kv_blocks > 0 ? c.kv_blocks : 400) * (kBlockTokens / kDefaultBlockTokens);
+    options.kv_bytes = block_bytes_ * static_cast<uint64_t>(blocks);
     auto engine = open_engine(options);
     std::vector<size_t> order;
     for (int round = 0; round < c.rounds; ++round)
@@ -109,7 +110,7 @@ TEST_P(TinyEngineSameness, UnderRandomCircumstances) {
       std::mt19937 random(exact ? 11 : 12);
       EngineSameness sameness(
           {.model_path = tiny_model_path(GetParam()), .threads = 2, .kv_type = kv_type, .exact = exact},
-          requests_of(random, kTinyVocab - 4, 40));
+          requests_of(random, kTinyVocab - 4, 100));
       for (int trial = 0; trial < 10; ++trial) {
         const EngineStats stats =
             sameness.expect_same({.threads = 1 + static_cast<int>(random() % 3),

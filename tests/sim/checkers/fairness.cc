@@ -22,7 +22,7 @@ void Fairness::on_plan(const ScheduledStep& step) {
   ++steps_;
   std::set<SeqId> planned;
   for (const PlannedSequence& sequence : step.plan.sequences) planned.insert(sequence.seq);
-  check_queue(planned);
+  check_queue();
   check_decodes(planned);
 }
 
@@ -40,16 +40,15 @@ bool Fairness::has_leader(SeqId request) const {
   });
 }
 
-void Fairness::check_queue(const std::set<SeqId>& planned) {
+// Who came in by this plan, rows or not, against those who still wait.
+void Fairness::check_queue() {
   int64_t last = std::numeric_limits<int64_t>::min();
-  for (SeqId seq : planned)
-    if (const auto served = waiting_.find(seq); served != waiting_.end()) {
-      last = std::max(last, served->second.virtual_arrival);
-      waiting_.erase(served);
-    }
+  std::erase_if(waiting_, [&](const auto& entry) {
+    const bool admitted = scheduler_.figures(entry.first).state != SequenceState::kWaiting;
+    if (admitted) last = std::max(last, entry.second.virtual_arrival);
+    return admitted;
+  });
   for (auto& [request, waiting] : waiting_) {
-    // One that was admitted may have no rows yet: it is not passed over.
-    if (scheduler_.figures(request).state != SequenceState::kWaiting) continue;
     if (last <= waiting.virtual_arrival + kCachedStepsMax) continue;
     if (!has_leader(request)) violated("request {} is overtaken", request.value);
     if (++waiting.overtaken > kLeaderWaitsMax) violated("request {} is overtaken for ever", request.value);

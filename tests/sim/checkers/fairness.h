@@ -8,9 +8,9 @@
 namespace quire::sim {
 
 // Nobody is passed over: a request that waits is overtaken by one whose place is behind its own by more than
-// the head start of a cached prefix only while another
-// computes its beginning, and in at most kLeaderWaitsMax steps; every sequence that decodes has its row
-// in every step unless it is preempted, and beams have theirs together.
+// the head start of a cached prefix only while another computes its beginning, and in at most
+// kLeaderWaitsMax steps; every sequence that decodes has its row in every step unless it is preempted, and
+// beams have theirs together.
 class Fairness : public Checker {
  public:
   using Checker::Checker;
@@ -33,10 +33,10 @@ class Fairness : public Checker {
     CacheScope scope;
   };
   [[nodiscard]] bool has_leader(SeqId request) const;
-  void check_queue(const std::set<SeqId>& planned);
+  void check_queue();
   void check_decodes(const std::set<SeqId>& planned);
 
-  std::map<SeqId, Waiting> waiting_;  // never served yet
+  std::map<SeqId, Waiting> waiting_;  // never admitted yet
   std::map<SeqId, Known> sequences_;
   std::map<SeqId, SequenceFigures> before_;  // after the last commit
   int64_t steps_ = 0;
