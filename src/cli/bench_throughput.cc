@@ -40,6 +40,7 @@ struct ThroughputArguments {
   enum class Run : uint8_t { kModel, kDry } run = Run::kModel;
   float step_ms = 50;
   std::string kv_policy = "radix";
+  int itl_target_ms = EngineOptions{}.itl_target_ms;
   AskedTokens asked = AskedTokens::kRecorded;
   OutputFormat format = OutputFormat::kText;
 
@@ -96,6 +97,7 @@ Result<EngineOptions> planned_options(const ThroughputArguments& arguments, int6
   EngineOptions options = TRY(engine_options(arguments.model));
   options.kv_bytes = arguments.kv_bytes;
   options.kv_policy = arguments.kv_policy;
+  options.itl_target_ms = arguments.itl_target_ms;
   if (options.context_length > 0) return options;
   const PackageInfo info = TRY(describe_package(options.model_path, options.kv_type));
   const bool dry = arguments.run == ThroughputArguments::Run::kDry;
@@ -194,6 +196,7 @@ json::object report_json(const ThroughputArguments& arguments, const ThroughputR
   result["arrivals"] = arguments.timed() ? "timed" : "at once";
   result["kv_type"] = options.kv_type;
   result["kv_policy"] = arguments.kv_policy;
+  result["itl_target_ms"] = options.itl_target_ms;
   result["kv_bytes"] = options.kv_bytes;
   result["context_length"] = options.context_length;
   result["requests"] = report.requests_done;
@@ -338,6 +341,11 @@ CommandBody declare_bench_throughput(CLI::App& command) {
                        arguments->kv_bytes);
   add_text(command, {"--kv-policy", "How requests get KV memory: contiguous, paged or radix", "NAME"},
            arguments->kv_policy);
+  add_number<int>(
+      command,
+      {"--itl-target-ms",
+       "Gap between the tokens of a running stream that prefills beside it keep to; 0 = none", "MS"},
+      {.min = 0, .max = 60'000}, arguments->itl_target_ms);
   add_flag(command,
            {"--ask-context",
             "Requests ask for all tokens that the context allows, not only for the recorded ones"},
