@@ -31,10 +31,12 @@ class WatchingClock final : public Clock {
 class LoopWorld {
  public:
   struct Options {
-    int blocks = 100;
+    int block_rows = 100;  // of 32 tokens
     int running_sequences_max = 64;
     int step_tokens_max = 64;
   };
+
+  static int blocks(const Options& options) { return options.block_rows * 32 / kDefaultBlockTokens; }
 
   explicit LoopWorld(const Options& options)
       : file_(GgufFile::open(tiny_model_path(TinyKind::kFull)).value()),
@@ -45,9 +47,9 @@ class LoopWorld {
                                    .step_logits_max = options.step_tokens_max})
                    .value()),
         geometry_(model_->spec().kv_geometry(KvType::kF32)),
-        kv_(KvStore::create(geometry_, {options.blocks}).value()),
+        kv_(KvStore::create(geometry_, {blocks(options)}).value()),
         scheduler_({.geometry = geometry_,
-                    .block_counts = {options.blocks},
+                    .block_counts = {blocks(options)},
                     .context_length = kTinyContext,
                     .step_tokens_max = options.step_tokens_max,
                     .running_sequences_max = options.running_sequences_max}),
@@ -216,7 +218,7 @@ TEST(EngineCancel, WhileItDecodes) {
 }
 
 TEST(EngineCancel, WhileItIsPreempted) {
-  LoopWorld world({.blocks = 9});
+  LoopWorld world({.block_rows = 9});
   std::vector<Request> requests;
   for (uint32_t i = 0; i < 3; ++i) {
     requests.push_back(growing(i, 8, 150));

@@ -62,23 +62,23 @@ TEST_P(Choices, SampleIIsTheRequestWithItsSeed) {
 
 TEST_P(Choices, OnePrefillAndSharedBlocks) {
   auto engine = open_tiny(roomy(GetParam()));
-  Request request = sampled(100, 1, 40);
+  Request request = sampled(101, 1, 40);
   request.sampling.ignore_eos = true;
   request.n = 4;
   const uint64_t rows_before = engine->stats().rows;
   const RequestSummary summary = ask_choices(*engine, request)[0].summary;
   const EngineStats stats = engine->stats();
-  EXPECT_EQ(stats.rows - rows_before, 100u + 4 * 39);
-  EXPECT_EQ(stats.prompt_tokens, 100u);
+  EXPECT_EQ(stats.rows - rows_before, 101u + 4 * 39);
+  EXPECT_EQ(stats.prompt_tokens, 101u);
   EXPECT_EQ(stats.completion_tokens, 160u);
   // The last token is never computed. A partial prompt block, and what lies behind it, is each sample's own.
   const int groups = static_cast<int>(stats.pools.size());
-  const int prompt_blocks = 100 / kDefaultBlockTokens + 1;
+  const int prompt_blocks = 101 / kDefaultBlockTokens + 1;
   const int own_blocks = (39 + kDefaultBlockTokens - 1) / kDefaultBlockTokens;
   EXPECT_LE(summary.kv.blocks_used_max, groups * (prompt_blocks + 4 * (own_blocks + 1)));
   EXPECT_LT(summary.kv.blocks_used_max, summary.kv.blocks_as_copies_max);
   if (GetParam() == TinyKind::kFull)
-    EXPECT_GE(summary.kv.blocks_as_copies_max, 4 * (139 / kDefaultBlockTokens + 1));
+    EXPECT_GE(summary.kv.blocks_as_copies_max, 4 * ((140 + kDefaultBlockTokens - 1) / kDefaultBlockTokens));
   EXPECT_GE(stats.block_copies, 3u);
   expect_nothing_held(*engine);
 }
@@ -278,7 +278,7 @@ TEST(EngineChoices, SaltsSeparateCaches) {
 
 TEST(EnginePins, APinnedPrefixOutlivesALoad) {
   EngineOptions options = tiny_options();
-  options.pinned_tokens_max = 4 * kDefaultBlockTokens;
+  options.pinned_tokens_max = 128;
   auto engine = open_tiny(options);
   const auto prompt = random_prompt(100, 1);
   const auto pin = engine->pin_prefix({.prompt_token_ids = prompt});
@@ -293,7 +293,7 @@ TEST(EnginePins, APinnedPrefixOutlivesALoad) {
     return ask(*engine, request).summary.usage.cached_tokens;
   };
   flood();
-  EXPECT_EQ(cached(), 96);
+  EXPECT_GE(cached(), 96);
   const auto refused = engine->pin_prefix({.prompt_token_ids = random_prompt(100, 50)});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
