@@ -242,6 +242,7 @@ struct ModelInfo {
   uint64_t decode_weight_bytes = 0;  // of them, what one decoded token reads
   uint64_t kv_bytes_per_token = 0;
   std::string kv_type;
+  std::string kv_key_type;  // what K is stored as: kv_type, or "int8" where int4 would cost too much
   std::string isa{};
   int threads = 0;
   double load_ms = 0;  // time that open() took

@@ -219,6 +219,7 @@ Result<> plan_kv(const EngineOptions& options, Parts& parts) {
   const int pinned_blocks = ceil_div(options.pinned_tokens_max, geometry.block_tokens);
   for (int& count : counts) count += pinned_blocks;
   parts.kv = TRY(KvStore::create(geometry, counts));
+  parts.model->prepare_for(*parts.kv);
   parts.sequences_max = std::min(kRunningSequencesMax, options.step_tokens_max);
   const SchedulerOptions scheduling{.geometry = geometry,
                                     .block_counts = counts,
@@ -232,6 +233,7 @@ Result<> plan_kv(const EngineOptions& options, Parts& parts) {
   parts.scheduler = std::make_unique<Scheduler>(scheduling);
   parts.info.kv_bytes_per_token = kv_token_bytes(geometry);
   parts.info.kv_type = options.kv_type;
+  parts.info.kv_key_type = kv_type_name(geometry.key_type());
   return {};
 }
 

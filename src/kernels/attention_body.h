@@ -30,7 +30,7 @@ class AttentionBody {
                      const AttentionBuffers& buffers) {
     for (const AttentionItem& item : plan.items[static_cast<size_t>(thread)]) {
       const Work work = Work::of(layer, plan, item, buffers);
-      switch (layer.kv.type) {
+      switch (layer.kv.types.key) {
         case KvType::kF32:
           attend_item<float>(work);
           break;
@@ -166,7 +166,7 @@ class AttentionBody {
       const int count = Work::least(kLanes, value_dim - d);
       store_dims(running.out + d, W::mul(load_dims(running.out + d, count), inverse), count);
     }
-    const int rotation = kv_rotation(kv.type, value_dim);
+    const int rotation = kv_rotation(kv.types.value, value_dim);
     if (rotation > 1) Codec::rotate(running.out, value_dim, rotation, Codec::other_shift(rotation));
   }
 

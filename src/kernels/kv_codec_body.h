@@ -5,11 +5,12 @@
 // time into the thread's scratch, once for all (row, head) pairs that need it:
 //   fp8   x = code * scale                     scale = largest |x| / 448, one for a token's K and one for V
 //   int8  x = fma(code, scale, min)            scale = (largest - min) / 255, the same
-//   int4  x = fma(code, scale, -zero/16*scale) scale = (largest - smallest) / 15; K: one for 32 dimensions,
-//   V:
-//                                              one for a token; the smallest and the largest include 0
+//   int4  x = fma(code, scale, -zero/16*scale) scale = (upper - lower end) / 15, where values beyond an end
+//                                              are cut off; K: one for 32 dimensions, V: one for a token
 // Scales are float16, rounded up so that the codes reach everything; int8's minimum is rounded down. A group
 // with an infinity or a NaN has NaN as its scale.
+//
+// K and V may be of different types if both have codes.
 //
 // int4 rotates first: K and q by the same Hadamard matrix, which leaves q·K as it is and spreads what some
 // models (Qwen2's biases) put into a few dimensions; V too, and the output is rotated back.
@@ -29,7 +30,7 @@ class KvCodec {
  public:
   // Encodes one token. `slice`: of its block and KV head.
   static void write(const KvLayerView& kv, std::byte* slice, int slot, const float* key, const float* value) {
-    switch (kv.type) {
+    switch (kv.types.key) {
       case KvType::kF32:
         return write_rows(kv, reinterpret_cast<float*>(slice), slot, key, value);
       case KvType::kF16:
@@ -41,7 +42,7 @@ class KvCodec {
       case KvType::kInt4:
         break;
     }
-    const KvLayout layout = kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim);
+    const KvLayout layout = kv_layout(kv.types, kv.block_tokens, kv.key_dim, kv.value_dim);
     float* x = attention_scratch(static_cast<size_t>(kv.key_dim > kv.value_dim ? kv.key_dim : kv.value_dim));
     std::memcpy(x, key, static_cast<size_t>(kv.key_dim) * sizeof(float));
     write_key(kv, layout, slice, slot, x);
@@ -53,8 +54,9 @@ class KvCodec {
   static void decode_keys(const KvLayerView& kv, const KvLayout& layout, const std::byte* tile, float* out,
                           ptrdiff_t ahead) {
     const std::byte* scales = tile + layout.key_scales;
-    if (kv.type == KvType::kInt4) {
-      for (int d = 0; d < kv.key_dim; d += kInt4GroupDims, scales += kKeyTile * kv_scale_bytes(kv.type)) {
+    if (kv.types.key == KvType::kInt4) {
+      for (int d = 0; d < kv.key_dim;
+           d += kInt4GroupDims, scales += kKeyTile * kv_scale_bytes(kv.types.key)) {
         const Scales<F32> group = int4_scales(scales, kKeyTile);
         const int end = least(kv.key_dim, d + kInt4GroupDims);
         for (int i = d; i < end; i += 2) {
@@ -69,13 +71,13 @@ class KvCodec {
       return;
     }
     const Scales<F32> all = {W::load_f16(scales),
-                             kv.type == KvType::kInt8 ? W::load_f16(scales + 2 * kKeyTile) : W::zero()};
+                             kv.types.key == KvType::kInt8 ? W::load_f16(scales + 2 * kKeyTile) : W::zero()};
     for (int d = 0; d < kv.key_dim; ++d) {
       const std::byte* codes = tile + static_cast<size_t>(d) * kKeyTile;
       if (d % 4 == 0) prefetch(codes, ahead);
       const I32 code = W::load_u8(codes);
       W::store(out + static_cast<size_t>(d) * kKeyTile,
-               kv.type == KvType::kInt8 ? spread(code, all) : W::mul(e4m3(code), all.scale));
+               kv.types.key == KvType::kInt8 ? spread(code, all) : W::mul(e4m3(code), all.scale));
     }
   }
 
@@ -98,13 +100,14 @@ class KvCodec {
           slots.slice + layout.values + static_cast<size_t>(slots.begin + t) * layout.value_row_bytes;
       for (size_t at = 0; at < layout.value_row_bytes; at += 64) prefetch(codes + at, slots.ahead);
       const Scales<F32> lanes = {W::set1(scale[t]), W::set1(minimum[t])};
-      if (kv.type == KvType::kInt4) {
+      if (kv.types.value == KvType::kInt4) {
         decode_nibbles(codes, kv.value_dim, lanes, out);
         continue;
       }
       for (int d = 0; d < kv.value_dim; d += kLanes) {
         const I32 code = load_codes(codes + d, kv.value_dim - d);
-        W::store(out + d, kv.type == KvType::kInt8 ? spread(code, lanes) : W::mul(e4m3(code), lanes.scale));
+        W::store(out + d,
+                 kv.types.value == KvType::kInt8 ? spread(code, lanes) : W::mul(e4m3(code), lanes.scale));
       }
     }
   }
@@ -183,7 +186,7 @@ class KvCodec {
     E* column = slice + tile * static_cast<size_t>(kv.key_dim) + slot % kKeyTile;
     encode_each<E>(key, kv.key_dim,
                    [column](int d, E code) { column[static_cast<size_t>(d) * kKeyTile] = code; });
-    E* row = slice + kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim).values / sizeof(E) +
+    E* row = slice + kv_layout(kv.types, kv.block_tokens, kv.key_dim, kv.value_dim).values / sizeof(E) +
              static_cast<size_t>(slot) * static_cast<size_t>(kv.value_dim);
     encode_each<E>(value, kv.value_dim, [row](int d, E code) { row[d] = code; });
   }
@@ -194,17 +197,17 @@ class KvCodec {
     std::byte* tile = slice + static_cast<size_t>(slot / kKeyTile) * layout.key_tile_bytes;
     std::byte* scales = tile + layout.key_scales;
     const auto lane = static_cast<size_t>(slot % kKeyTile);
-    const int block = kv_rotation(kv.type, kv.key_dim);
+    const int block = kv_rotation(kv.types.key, kv.key_dim);
     if (block > 1) rotate(x, kv.key_dim, block, stored_shift(block));
-    const int group = kv.type == KvType::kInt4 ? kInt4GroupDims : kv.key_dim;
-    for (int d = 0; d < kv.key_dim; d += group, scales += kKeyTile * kv_scale_bytes(kv.type)) {
+    const int group = kv.types.key == KvType::kInt4 ? kInt4GroupDims : kv.key_dim;
+    for (int d = 0; d < kv.key_dim; d += group, scales += kKeyTile * kv_scale_bytes(kv.types.key)) {
       const int count = least(group, kv.key_dim - d);
-      const Encoded by = encode_group(kv.type, x + d, count);
-      put_scales(kv.type, scales, kKeyTile, lane, by);
+      const Encoded by = encode_group(kv.types.key, x + d, count);
+      put_scales(kv.types.key, scales, kKeyTile, lane, by);
       for (int i = 0; i < count; ++i) {
-        const uint8_t code = encode_value(kv.type, x[d + i], by);
+        const uint8_t code = encode_value(kv.types.key, x[d + i], by);
         const auto dim = static_cast<size_t>(d + i);
-        if (kv.type == KvType::kInt4) {
+        if (kv.types.key == KvType::kInt4) {
           put_nibble(tile + dim / 2 * kKeyTile + lane, dim % 2, code);
         } else {
           tile[dim * kKeyTile + lane] = std::byte{code};
@@ -216,14 +219,14 @@ class KvCodec {
   static void write_value(const KvLayerView& kv, const KvLayout& layout, std::byte* slice, int slot,
                           float* x) {
     std::byte* row = slice + layout.values + static_cast<size_t>(slot) * layout.value_row_bytes;
-    const int block = kv_rotation(kv.type, kv.value_dim);
+    const int block = kv_rotation(kv.types.value, kv.value_dim);
     if (block > 1) rotate(x, kv.value_dim, block, stored_shift(block));
-    const Encoded by = encode_group(kv.type, x, kv.value_dim);
-    put_scales(kv.type, slice + layout.value_scales, static_cast<size_t>(kv.block_tokens),
+    const Encoded by = encode_group(kv.types.value, x, kv.value_dim);
+    put_scales(kv.types.value, slice + layout.value_scales, static_cast<size_t>(kv.block_tokens),
                static_cast<size_t>(slot), by);
     for (int d = 0; d < kv.value_dim; ++d) {
-      const uint8_t code = encode_value(kv.type, x[d], by);
-      if (kv.type == KvType::kInt4) {
+      const uint8_t code = encode_value(kv.types.value, x[d], by);
+      if (kv.types.value == KvType::kInt4) {
         const int half = nibble_half(kv.value_dim, d);
         const int within = d % (2 * kLanes);
         put_nibble(row + d / (2 * kLanes) * kLanes + within % half, within >= half, code);
@@ -284,17 +287,67 @@ class KvCodec {
       by.min = f16_to_f32(by.second);
       by.scale = f16_up((high - by.min) * (1.0f / 255.0f));
     } else {
-      low = low < 0 ? low : 0;
-      high = high > 0 ? high : 0;
-      by.scale = f16_up((high - low) * (1.0f / 15.0f));
+      return closest_int4(x, n, {low < 0 ? low : 0, high > 0 ? high : 0});
     }
     const float scale = f16_to_f32(by.scale);
     by.inverse = scale > 0 ? 1.0f / scale : 0.0f;
-    if (type == KvType::kInt4) {
-      by.second = static_cast<uint16_t>(clamped(-low * by.inverse * 16.0f, 255));
-      by.min = static_cast<float>(by.second) * -0.0625f * scale;
-    }
     return by;
+  }
+
+  struct Ends {
+    float low;
+    float high;
+  };
+
+  // Of the whole range and some that cut either end off, the one whose codes lie closest to x: most of the
+  // values then have finer codes, the few beyond lose more.
+  static Encoded closest_int4(const float* x, int n, Ends all) {
+    constexpr float kKept[] = {1.0f, 0.93f, 0.86f};
+    Encoded best{};
+    float least_error = 0;
+    bool first = true;
+    for (float low : kKept) {
+      for (float high : kKept) {
+        const Encoded by = int4_over({all.low * low, all.high * high});
+        const float error = squared_error(x, n, by);
+        if (!first && !(error < least_error)) continue;
+        best = by;
+        least_error = error;
+        first = false;
+      }
+    }
+    return best;
+  }
+
+  static Encoded int4_over(Ends ends) {
+    Encoded by{};
+    by.scale = f16_up((ends.high - ends.low) * (1.0f / 15.0f));
+    const float scale = f16_to_f32(by.scale);
+    by.inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    by.second = static_cast<uint16_t>(clamped(-ends.low * by.inverse * 16.0f, 255));
+    by.min = static_cast<float>(by.second) * -0.0625f * scale;
+    return by;
+  }
+
+  // Of all values together, as int4.
+  static float squared_error(const float* x, int n, const Encoded& by) {
+    const Scales<F32> scales = {W::set1(f16_to_f32(by.scale)), W::set1(by.min)};
+    F32 sum = W::zero();
+    for (int i = 0; i < n; i += kLanes) {
+      const int count = least(kLanes, n - i);
+      const F32 exact = W::load_first(x + i, count);
+      const F32 place = W::mul(W::sub(exact, scales.min), W::set1(by.inverse));
+      const F32 code = W::round_even(W::min(W::max(place, W::zero()), W::set1(15.0f)));
+      F32 error = W::sub(exact, W::fma(code, scales.scale, scales.min));
+      // What lies behind the last value counts as 0.
+      alignas(64) float lanes[kLanes];
+      if (count < kLanes) {
+        W::store(lanes, error);
+        error = W::load_first(lanes, count);
+      }
+      sum = W::fma(error, error, sum);
+    }
+    return W::reduce_add(sum);
   }
 
   // Rounded to nearest even.
@@ -355,14 +408,15 @@ class KvCodec {
     const auto first = static_cast<size_t>(slots.begin);
     const auto tokens = static_cast<size_t>(kv.block_tokens);
     std::memcpy(near, scales + 2 * first, 2 * n);
-    if (kv.type == KvType::kInt4) {
+    if (kv.types.value == KvType::kInt4) {
       std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + first, n);
       const Scales<F32> lanes = int4_scales(near, kKeyTile);
       W::store(scale, lanes.scale);
       W::store(minimum, lanes.min);
       return;
     }
-    if (kv.type == KvType::kInt8) std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + 2 * first, 2 * n);
+    if (kv.types.value == KvType::kInt8)
+      std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + 2 * first, 2 * n);
     W::store(scale, W::load_f16(near));
     W::store(minimum, W::load_f16(near + 2 * kKeyTile));
   }

@@ -17,14 +17,28 @@
 namespace quire {
 namespace {
 
-constexpr KvType kAllTypes[] = {KvType::kF32, KvType::kF16,  KvType::kBF16,
-                                KvType::kFp8, KvType::kInt8, KvType::kInt4};
+// Every type, and K and V of different ones.
+std::vector<KvTypes> all_types() {
+  std::vector<KvTypes> all{KvType::kF32, KvType::kF16,  KvType::kBF16,
+                           KvType::kFp8, KvType::kInt8, KvType::kInt4};
+  for (KvType key : {KvType::kInt8, KvType::kInt4, KvType::kFp8}) {
+    for (KvType value : {KvType::kInt4, KvType::kInt8}) {
+      if (key != value) all.push_back(mixed(key, value));
+    }
+  }
+  return all;
+}
+
+std::string name_of(KvTypes types) {
+  return std::string(kv_type_name(types.key)) + "/" + std::string(kv_type_name(types.value));
+}
+
 constexpr int kBlock = 40;  // 3 tiles, the last one half empty
 
 // One block of two heads; the second is used.
 class OneBlock {
  public:
-  OneBlock(KvType type, int key_dim, int value_dim)
+  OneBlock(KvTypes type, int key_dim, int value_dim)
       : head_bytes_(kv_head_bytes(type, kBlock, key_dim, value_dim)), memory_(2 * head_bytes_) {
     kv_ = {memory_.data(), 2 * head_bytes_, head_bytes_, kBlock, 2, key_dim, value_dim, type};
   }
@@ -107,7 +121,7 @@ std::vector<float> random_row(std::mt19937& random, int n, float spread) {
 TEST(KvCodec, ErrorsStayWithinTheBounds) {
   std::mt19937 random(1);
   const int dims[][2] = {{64, 64}, {128, 128}, {80, 96}, {7, 33}, {1, 1}, {256, 256}, {20, 18}};
-  for (KvType type : kAllTypes) {
+  for (KvTypes type : all_types()) {
     for (const auto& [key_dim, value_dim] : dims) {
       OneBlock block(type, key_dim, value_dim);
       for (int slot : {0, 3, 15, 16, 39}) {
@@ -118,9 +132,9 @@ TEST(KvCodec, ErrorsStayWithinTheBounds) {
           for (float& v : value) v += 3;
         }
         block.write(*find_kernels("scalar"), slot, key, value);
-        SCOPED_TRACE(testing::Message() << kv_type_name(type) << " " << key_dim << " slot " << slot);
-        expect_close(type, key, block.key(slot), true);
-        expect_close(type, value, block.value(slot), false);
+        SCOPED_TRACE(testing::Message() << name_of(type) << " " << key_dim << " slot " << slot);
+        expect_close(type.key, key, block.key(slot), true);
+        expect_close(type.value, value, block.value(slot), false);
       }
     }
   }
@@ -129,7 +143,7 @@ TEST(KvCodec, ErrorsStayWithinTheBounds) {
 TEST(KvCodec, EveryIsaWritesTheSameBytesAndOnlyTheTokens) {
   std::mt19937 random(2);
   const int dims[][2] = {{64, 64}, {20, 18}, {7, 33}};
-  for (KvType type : kAllTypes) {
+  for (KvTypes type : all_types()) {
     for (const auto& [key_dim, value_dim] : dims) {
       std::vector<std::vector<float>> keys, values;
       for (int slot = 0; slot < kBlock; ++slot) {
@@ -149,7 +163,7 @@ TEST(KvCodec, EveryIsaWritesTheSameBytesAndOnlyTheTokens) {
         EXPECT_EQ(KvReference(block.view(), block.slice()).bytes(), block.bytes());
         std::vector<std::byte> written(block.slice(), block.slice() + block.bytes());
         if (expected.empty()) expected = written;
-        EXPECT_EQ(written, expected) << table->name << " " << kv_type_name(type) << " " << key_dim;
+        EXPECT_EQ(written, expected) << table->name << " " << name_of(type) << " " << key_dim;
       }
     }
   }
@@ -157,7 +171,7 @@ TEST(KvCodec, EveryIsaWritesTheSameBytesAndOnlyTheTokens) {
 
 TEST(KvCodec, WritingATokenLeavesTheOthersAlone) {
   std::mt19937 random(3);
-  for (KvType type : kAllTypes) {
+  for (KvTypes type : all_types()) {
     OneBlock block(type, 20, 18);
     for (int slot = 0; slot < kBlock; ++slot) {
       block.write(*find_kernels(""), slot, random_row(random, 20, 1), random_row(random, 18, 1));
@@ -178,7 +192,7 @@ TEST(KvCodec, OddInputsNeitherCrashNorLeak) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const float odd[] = {std::nanf(""), kInf, -kInf, 3e38f, -3e38f, 1e-40f, -1e-40f, 0.0f, -0.0f, 7e4f, 1e-8f};
   std::mt19937 random(4);
-  for (KvType type : kAllTypes) {
+  for (KvTypes type : all_types()) {
     for (const KernelTable* table : all_tested_kernels()) {
       OneBlock block(type, 64, 64);
       const std::vector<float> plain = random_row(random, 64, 1);
@@ -191,18 +205,78 @@ TEST(KvCodec, OddInputsNeitherCrashNorLeak) {
         block.write(*table, 6, std::vector<float>(64, x), std::vector<float>(64, x));
         EXPECT_EQ(block.key(4), neighbour);
         if (std::isnan(x)) {
-          EXPECT_TRUE(std::isnan(block.key(5)[5]) && std::isnan(block.value(5)[5])) << kv_type_name(type);
+          EXPECT_TRUE(std::isnan(block.key(5)[5]) && std::isnan(block.value(5)[5])) << name_of(type);
         }
-        if (std::abs(x) < 1e30f && kv_has_scales(type)) {
-          for (double v : block.key(6)) EXPECT_TRUE(std::isfinite(v)) << kv_type_name(type) << " " << x;
-          for (double v : block.value(5)) EXPECT_TRUE(std::isfinite(v)) << kv_type_name(type) << " " << x;
+        if (std::abs(x) < 1e30f && kv_has_scales(type.key)) {
+          for (double v : block.key(6)) EXPECT_TRUE(std::isfinite(v)) << name_of(type) << " " << x;
+          for (double v : block.value(5)) EXPECT_TRUE(std::isfinite(v)) << name_of(type) << " " << x;
         }
         if (x == 0) {
-          for (double v : block.key(6)) EXPECT_EQ(v, 0) << kv_type_name(type);
+          for (double v : block.key(6)) EXPECT_EQ(v, 0) << name_of(type);
         }
       }
     }
   }
+}
+
+// The squared error of codes that span the whole range of a group, with scales as exact as double.
+double whole_range_error(const std::vector<float>& x, size_t group) {
+  std::vector<double> rotated(x.begin(), x.end());
+  KvReference::rotate(rotated);
+  double error = 0;
+  for (size_t begin = 0; begin < rotated.size(); begin += group) {
+    const size_t end = std::min(rotated.size(), begin + group);
+    const Row r = range_of(rotated, begin, end);
+    const double scale = (r.high - r.low) / 15;
+    const double zero = std::nearbyint(-r.low / scale * 16) / 16;
+    for (size_t i = begin; i < end; ++i) {
+      const double code = std::clamp(std::nearbyint(rotated[i] / scale + zero), 0.0, 15.0);
+      error += std::pow(rotated[i] - (code - zero) * scale, 2);
+    }
+  }
+  return error;
+}
+
+double squared_distance(const std::vector<float>& x, const std::vector<double>& y) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
+  return sum;
+}
+
+// int4 cuts off what makes the rest too coarse.
+TEST(KvCodec, Int4IsCloserThanCodesOfTheWholeRange) {
+  std::mt19937 random(5);
+  for (int dim : {32, 64, 128, 256}) {
+    OneBlock block(KvType::kInt4, dim, dim);
+    double key_error = 0, value_error = 0, key_whole = 0, value_whole = 0;
+    for (int i = 0; i < 200; ++i) {
+      const std::vector<float> key = random_row(random, dim, 1);
+      const std::vector<float> value = random_row(random, dim, 1);
+      block.write(*find_kernels(""), 0, key, value);
+      key_error += squared_distance(key, block.key(0));
+      value_error += squared_distance(value, block.value(0));
+      key_whole += whole_range_error(key, 32);
+      value_whole += whole_range_error(value, value.size());
+    }
+    EXPECT_LT(key_error, 0.92 * key_whole) << dim;
+    EXPECT_LT(value_error, 0.92 * value_whole) << dim;
+  }
+}
+
+TEST(KvCodec, AMixtureTakesTheBytesOfItsParts) {
+  for (int dim : {64, 128, 256, 7}) {
+    const auto layout = [dim](KvTypes types) { return kv_layout(types, 32, dim, dim); };
+    for (KvTypes types : all_types()) {
+      const KvLayout both = layout(types), key = layout(types.key), value = layout(types.value);
+      EXPECT_EQ(both.key_tile_bytes, key.key_tile_bytes);
+      EXPECT_EQ(both.key_scales, key.key_scales);
+      EXPECT_EQ(both.values, key.values);
+      EXPECT_EQ(both.value_row_bytes, value.value_row_bytes);
+      EXPECT_EQ(both.value_scales - both.values, value.value_scales - value.values);
+    }
+  }
+  EXPECT_EQ(kv_head_bytes(mixed(KvType::kInt8, KvType::kInt4), 32, 64, 64),
+            size_t{32 * (64 + 4 + 32 + 3)} + 32);
 }
 
 TEST(KvCodec, HoldsMoreTokensThanF16) {

@@ -25,7 +25,7 @@ struct KvLayout {
 };
 
 // All arguments >= 1.
-[[nodiscard]] KvLayout kv_layout(KvType type, int block_tokens, int key_dim, int value_dim);
+[[nodiscard]] KvLayout kv_layout(KvTypes types, int block_tokens, int key_dim, int value_dim);
 
 // Scales of one token beside its codes: fp8 a float16 scale; int8 a float16 scale and a float16 minimum; int4
 // a float16 scale and an 8-bit zero point.

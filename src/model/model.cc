@@ -43,6 +43,10 @@ uint64_t Model::decode_weight_bytes() const {
   return weight_bytes() - static_cast<uint64_t>(embedding.panels()) * embedding.panel_bytes;
 }
 
+void Model::prepare_for(const KvStore& kv) {
+  impl_->transformer->prepare_for(kv);
+}
+
 LogitsView Model::forward(const StepPlan& plan, KvStore& kv) {
   return impl_->transformer->forward(plan, kv, impl_->probe);
 }

@@ -68,6 +68,9 @@ class Model {
   // What one decoded token reads of them: all but an embedding table that is not the head too.
   [[nodiscard]] uint64_t decode_weight_bytes() const;
 
+  // Does now what the first step with a store of such types would do: some learn from the model itself.
+  void prepare_for(const KvStore& kv);
+
   // Writes K and V of the plan's rows, returns the logits that it wants. The plan fits step_tokens_max.
   LogitsView forward(const StepPlan& plan, KvStore& kv);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ranges>
 #include <span>
 #include <utility>
 
@@ -113,18 +112,23 @@ Result<std::unique_ptr<Transformer>> Transformer::create(const ModelSpec& spec, 
   return std::unique_ptr<Transformer>(new Transformer(std::move(parts)));
 }
 
-bool keeps_key_mean_apart(const LayerWeights& weights, KvType type) {
-  if (type == KvType::kInt4) return true;
+bool keeps_key_mean_apart(const LayerWeights& weights, KvType key_type) {
+  if (key_type == KvType::kInt4) return true;
   // A bias that is normed with the rest of K is not the same for all tokens.
-  return kv_has_scales(type) && weights.key.bias != nullptr && weights.key_norm == nullptr;
+  return kv_has_scales(key_type) && weights.key.bias != nullptr && weights.key_norm == nullptr;
+}
+
+void Transformer::prepare_for(const KvStore& kv) {
+  if (!parts_.key_means.empty()) return;
+  for (int layer = 0; layer < static_cast<int>(parts_.spec.layers.size()); ++layer) {
+    if (!keeps_key_mean_apart(parts_.weights.layer(layer), kv.layer(layer).types.key)) continue;
+    learn_key_means();
+    return;
+  }
 }
 
 LogitsView Transformer::forward(const StepPlan& plan, KvStore& kv, const ModelProbe& probe) {
-  const bool wanted =
-      std::ranges::any_of(std::views::iota(size_t{0}, parts_.spec.layers.size()), [&](size_t i) {
-        return keeps_key_mean_apart(parts_.weights.layer(static_cast<int>(i)), kv.geometry().type);
-      });
-  if (wanted && parts_.key_means.empty()) learn_key_means();
+  prepare_for(kv);
   step_.probe = probe ? &probe : nullptr;
   return run(plan, kv);
 }

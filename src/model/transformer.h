@@ -58,7 +58,7 @@ enum class AttentionRows : uint8_t { kAll, kLogitsOnly };
 
 // Whether the codes of K leave its mean out. int8 and fp8 have room for it, but for the biases of K that
 // Qwen2 has.
-[[nodiscard]] bool keeps_key_mean_apart(const LayerWeights& weights, KvType type);
+[[nodiscard]] bool keeps_key_mean_apart(const LayerWeights& weights, KvType key_type);
 
 struct StepRow {
   int sequence = 0;
@@ -86,6 +86,8 @@ class Transformer {
   static Result<std::unique_ptr<Transformer>> create(const ModelSpec& spec, const Weights& weights,
                                                      const ModelOptions& options);
 
+  // As in Model.
+  void prepare_for(const KvStore& kv);
   LogitsView forward(const StepPlan& plan, KvStore& kv, const ModelProbe& probe);
 
  private:

@@ -133,7 +133,7 @@ void StepMember::store_key_value(int layer, int row, int kv_head) {
   rotate_head(layer, row, parts_.weights.layer(layer).key_norm, key);
 
   const KvLayerView& view = step_.kv->layer(layer);
-  if (keeps_key_mean_apart(parts_.weights.layer(layer), view.type)) {
+  if (keeps_key_mean_apart(parts_.weights.layer(layer), view.types.key)) {
     int half_dims = parts_.rope.half_dims();
     int angles = parts_.rope.offset(layer);
     subtract_key_bias(*parts_.key_bias_tables[layer],
@@ -164,7 +164,7 @@ void StepMember::attend(int layer) {
                            .heads = spec.heads,
                            .window = spec.window,
                            .score_scale = spec.score_scale};
-  if (keeps_key_mean_apart(parts_.weights.layer(layer), attention.kv.type)) {
+  if (keeps_key_mean_apart(parts_.weights.layer(layer), attention.kv.types.key)) {
     attention.key_bias = parts_.key_means[layer].data();
     attention.key_bias_table = parts_.key_bias_tables[layer].get();
   }
