@@ -121,8 +121,8 @@ def test_info_describes_the_file(quire, smollm2):
     assert info["memory"]["kv_bytes_per_token"] == 30 * 2 * 3 * 64 * 2
     wide = quire.json("info", smollm2, "--kv-type", "f32")
     assert wide["memory"]["kv_bytes_per_token"] == 2 * info["memory"]["kv_bytes_per_token"]
-    # a head's 64 values of K and of V: codes, and their scales
-    for kind, head in {"bf16": 256, "fp8": 128 + 2 * 2, "int8": 128 + 2 * 4, "int4": 64 + 3 * 3}.items():
+    # a head's 64 values of K and of V: codes, and their scales; int4's 32 tokens are padded to a multiple of 64
+    for kind, head in {"bf16": 256, "fp8": 128 + 2 * 2, "int8": 128 + 2 * 4, "int4": 64 + 3 * 3 + 1}.items():
         told = quire.json("info", smollm2, "--kv-type", kind)["memory"]
         assert (told["kv_type"], told["kv_bytes_per_token"]) == (kind, 30 * 3 * head)
         assert kind in quire.ok("info", smollm2, "--kv-type", kind)
