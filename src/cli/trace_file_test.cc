@@ -121,7 +121,7 @@ TEST(TraceFile, ReadsThePublishedTraces) {
   };
   for (const Published& one : all) {
     const std::string path = test::shared_path(std::string("traces/") + one.file);
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << "no shared data at " << path << ": set QUIRE_SHARED";
+    SKIP_WITHOUT(path);
     const auto trace = read_trace_file(path);
     ASSERT_TRUE(trace) << trace.error().message;
     int64_t prompt_tokens = 0, output_tokens = 0;

@@ -165,7 +165,7 @@ TEST(ChatTemplateOf, IsAbsentOrCompiled) {
 
 TEST(OpenTokenizer, ReadsVocabularyFilesJsonAndFolders) {
   const fs::path data = test::shared_folder() / "data";
-  if (!fs::exists(data)) GTEST_SKIP() << data << " is not there";
+  SKIP_WITHOUT(data);
   for (const auto& [name, size] : std::vector<std::pair<const char*, int>>{
            {"tokenizers/llama.cpp-vocabs/ggml-vocab-gpt-2.gguf", 50257},
            {"tokenizers/llama.cpp-vocabs/ggml-vocab-llama-spm.gguf", 32000},
@@ -213,7 +213,7 @@ TEST(DescribePackage, CountsWhatTheModelHolds) {
 
 TEST(DescribePackage, KnowsVocabulariesOfModelsThatItCannotRun) {
   const fs::path path = test::shared_folder() / "data/tokenizers/llama.cpp-vocabs/ggml-vocab-bert-bge.gguf";
-  if (!fs::exists(path)) GTEST_SKIP() << path << " is not there";
+  SKIP_WITHOUT(path);
   auto info = describe_package(path.string(), "f16");
   ASSERT_TRUE(info) << info.error().message;
   EXPECT_EQ(info->architecture, "bert");

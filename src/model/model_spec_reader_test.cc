@@ -347,7 +347,7 @@ TEST_P(KnownFile, HasItsPublishedShape) {
   const KnownModel& known = GetParam();
   const std::string name(known.file);
   const std::filesystem::path path = name.contains('/') ? test::shared_path(name) : test::model_path(name);
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  SKIP_WITHOUT(path);
   auto file = GgufFile::open(path.string());
   ASSERT_TRUE(file) << file.error().message;
   auto spec = read_model_spec(*file);
@@ -391,7 +391,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ModelSpecReader, FilesOfOtherArchitecturesAreRefusedByName) {
   const std::filesystem::path folder = test::shared_folder() / "data/arch";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+  SKIP_WITHOUT(folder);
   int refused = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::filesystem::path path = entry.path() / "model.gguf";
@@ -418,7 +418,7 @@ TEST(ModelSpecReader, FilesOfOtherArchitecturesAreRefusedByName) {
 
 TEST(ModelSpecReader, Llama3DivisorsAndScalingComeFromTheFiles) {
   const std::filesystem::path folder = test::shared_folder() / "data/arch";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+  SKIP_WITHOUT(folder);
   auto llama3 = GgufFile::open((folder / "llama-llama3rope/model.gguf").string());
   const ModelSpec spec = read_model_spec(llama3.value()).value();
   const std::vector<float>& divisors = spec.layers[0].rope.freq_divisors;

@@ -48,7 +48,7 @@ TEST_P(Conformance, IdsAreEqual) {
   const Family& family = GetParam();
   const bool cached = family.vocabulary.starts_with("model:");
   const std::string path = cached ? model_path(family.vocabulary.substr(6)) : shared_path(family.vocabulary);
-  if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
+  SKIP_WITHOUT(path);
   const auto tokenizer = require(open_tokenizer(path));
   ASSERT_NE(tokenizer, nullptr);
   expect_all_equal(*tokenizer, family.name);
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Text, Conformance,
 
 TEST(ConformanceFiles, LlamaBpe) {
   const std::string encoder = shared_path("tokenizers/llama3-bpe/encoder.json");
-  if (!file_exists(encoder)) GTEST_SKIP() << encoder << " is not there";
+  SKIP_WITHOUT(encoder);
   const auto tokenizer =
       require(read_bpe_files(encoder, shared_path("tokenizers/llama3-bpe/vocab.bpe"), "llama-bpe"));
   ASSERT_NE(tokenizer, nullptr);
@@ -81,7 +81,7 @@ TEST(ConformanceFiles, LlamaBpe) {
 
 TEST(ConformanceFiles, Llama2SentencePiece) {
   const std::string path = shared_path("tokenizers/llama2-spm/tokenizer.model");
-  if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
+  SKIP_WITHOUT(path);
   const auto tokenizer = require(Tokenizer::from_sentencepiece(read_bytes(path)));
   ASSERT_NE(tokenizer, nullptr);
   expect_all_equal(*tokenizer, "llama-spm");
@@ -102,7 +102,7 @@ class PromptIds : public testing::TestWithParam<GoldenModel> {};
 
 TEST_P(PromptIds, AreThoseOfTheGoldens) {
   const std::string path = model_path(GetParam().file);
-  if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
+  SKIP_WITHOUT(path);
   const auto tokenizer = require(open_tokenizer(path));
   ASSERT_NE(tokenizer, nullptr);
   const std::string lines = read_gzip(shared_path("goldens/" + GetParam().folder + "/prompts.jsonl.gz"));
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Text, PromptIds, testing::ValuesIn(golden_models()),
 
 TEST(PromptIdsJson, MiniLm) {
   const std::string path = model_path("all-minilm-l6-v2");
-  if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
+  SKIP_WITHOUT(path);
   const auto tokenizer = require(open_tokenizer(path));
   ASSERT_NE(tokenizer, nullptr);
   std::istringstream stream(read_gzip(shared_path("goldens/all-minilm-l6-v2/embeddings.jsonl.gz")));
@@ -168,7 +168,7 @@ std::string sample_text(std::string debug, const Tokenizer& tokenizer) {
 
 TEST(MistralSamples, TextsBecomeTheRecordedIds) {
   const std::string folder = shared_path("tokenizers/mistral/");
-  if (!file_exists(folder)) GTEST_SKIP() << folder << " is not there";
+  SKIP_WITHOUT(folder);
   const std::pair<std::string, std::string> versions[] = {
       {"v1", "tokenizer.model.v1"},
       {"v2", "mistral_instruct_tokenizer_240216.model.v2"},
@@ -198,7 +198,7 @@ TEST(MistralSamples, TextsBecomeTheRecordedIds) {
 
 TEST(RoundTrip, WikiTextComesBackByteForByte) {
   const std::string path = shared_path("text/wikitext-2/wiki.test.raw");
-  if (!file_exists(path)) GTEST_SKIP() << path << " is not there";
+  SKIP_WITHOUT(path);
   const std::string text = read_bytes(path);
   for (const GoldenModel& model : golden_models()) {
     if (!file_exists(model_path(model.file))) continue;
