@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <span>
 #include <vector>
 
+#include "files/gguf_file.h"
 #include "tests/model_runner.h"
+#include "tests/tiny_model.h"
 
 namespace quire::test {
 
@@ -19,6 +22,26 @@ using Logits = std::vector<float>;  // [position, vocab]
 struct Prompt {
   std::vector<TokenId> ids;
   Logits alone;  // the answer to be met bit for bit
+};
+
+// A tiny model's file in memory.
+class TinyFile {
+ public:
+  explicit TinyFile(const TinyModel& model) : bytes_(TinyModelWriter(model).bytes()) {
+    auto file = GgufFile::parse(bytes_, "tiny");
+    CHECK(file.has_value());
+    file_ = std::make_unique<GgufFile>(std::move(*file));
+  }
+
+  [[nodiscard]] std::unique_ptr<ModelRunner> open(const RunnerOptions& options) const {
+    auto runner = ModelRunner::open(*file_, options);
+    CHECK(runner.has_value());
+    return std::move(*runner);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<GgufFile> file_;
 };
 
 inline std::vector<TokenId> random_ids(std::mt19937& random, int count, int vocab_size) {

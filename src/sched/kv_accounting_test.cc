@@ -2,35 +2,25 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "sched/policy.h"
 #include "sched/scheduler.h"
+#include "sched/test_scheduler.h"
 
 namespace quire {
 namespace {
 
-using Tokens = std::vector<TokenId>;
-
 // Blocks of 4 tokens in one pool of full attention.
 SchedulerOptions options_of(KvPolicy policy, int blocks) {
-  KvGeometry geometry{.block_tokens = 4, .type = KvType::kF32, .groups = {}};
-  geometry.groups.push_back({.layers = {}, .kv_heads = 1, .key_dim = 1, .value_dim = 1, .window = 0});
-  return {.geometry = geometry,
+  return {.geometry = geometry_of(4, {0}),
           .block_counts = {blocks},
           .context_length = 256,
           .step_tokens_max = 32,
           .running_sequences_max = 16,
           .kv_policy = policy};
-}
-
-Tokens counting(int n, TokenId from = 0) {
-  Tokens tokens(static_cast<size_t>(n));
-  std::iota(tokens.begin(), tokens.end(), from);
-  return tokens;
 }
 
 void run_step(Scheduler& scheduler) {

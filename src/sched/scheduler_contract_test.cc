@@ -4,32 +4,22 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <vector>
 
 #include "sched/policy.h"
 #include "sched/scheduler.h"
+#include "sched/test_scheduler.h"
 
 namespace quire {
 namespace {
 
-using Tokens = std::vector<TokenId>;
-
 // Blocks of 4 tokens of full attention.
 SchedulerOptions options_of(int blocks, int step_tokens_max) {
-  KvGeometry geometry{.block_tokens = 4, .type = KvType::kF32, .groups = {}};
-  geometry.groups.push_back({.layers = {}, .kv_heads = 1, .key_dim = 1, .value_dim = 1, .window = 0});
-  return {.geometry = geometry,
+  return {.geometry = geometry_of(4, {0}),
           .block_counts = {blocks},
           .context_length = 40'000,
           .step_tokens_max = step_tokens_max,
           .running_sequences_max = std::min(16, step_tokens_max)};
-}
-
-Tokens counting(int n, TokenId from) {
-  Tokens tokens(static_cast<size_t>(n));
-  std::iota(tokens.begin(), tokens.end(), from);
-  return tokens;
 }
 
 // Sequence → rows of one step; token 7 is sampled for all.

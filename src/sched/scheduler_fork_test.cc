@@ -3,33 +3,24 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "sched/policy.h"
 #include "sched/scheduler.h"
+#include "sched/test_scheduler.h"
 
 namespace quire {
 namespace {
 
-using Tokens = std::vector<TokenId>;
 using Rows = std::map<uint64_t, int>;  // sequence → rows of a step
 
 SchedulerOptions small_options(int blocks) {
-  KvGeometry geometry{.block_tokens = 4, .type = KvType::kF32, .groups = {}};
-  geometry.groups.push_back({.layers = {}, .kv_heads = 1, .key_dim = 1, .value_dim = 1, .window = 0});
-  return {.geometry = geometry,
+  return {.geometry = geometry_of(4, {0}),
           .block_counts = {blocks},
           .context_length = 100,
           .step_tokens_max = 16,
           .running_sequences_max = 8};
-}
-
-Tokens counting(int n) {
-  Tokens tokens(static_cast<size_t>(n));
-  std::iota(tokens.begin(), tokens.end(), 0);
-  return tokens;
 }
 
 struct Ran {

@@ -4,24 +4,15 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "sched/policy.h"
+#include "sched/test_scheduler.h"
 
 namespace quire {
 namespace {
-
-using Tokens = std::vector<TokenId>;
-
-KvGeometry geometry_of(int block_tokens, const std::vector<int>& windows) {
-  KvGeometry geometry{.block_tokens = block_tokens, .type = KvType::kF32, .groups = {}};
-  for (int window : windows)
-    geometry.groups.push_back({.layers = {}, .kv_heads = 1, .key_dim = 1, .value_dim = 1, .window = window});
-  return geometry;
-}
 
 SchedulerOptions small_options() {
   return {.geometry = geometry_of(4, {0}),
@@ -29,12 +20,6 @@ SchedulerOptions small_options() {
           .context_length = 64,
           .step_tokens_max = 16,
           .running_sequences_max = 8};
-}
-
-Tokens counting(int n) {
-  Tokens tokens(static_cast<size_t>(n));
-  std::iota(tokens.begin(), tokens.end(), 0);
-  return tokens;
 }
 
 // Plans, samples token 7 for each completing sequence and commits; returns the plan's (seq, rows).

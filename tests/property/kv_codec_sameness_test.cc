@@ -47,20 +47,11 @@ std::vector<CodecCase> codec_cases() {
 
 class KvCodecSameness : public testing::TestWithParam<CodecCase> {
  protected:
-  void SetUp() override {
-    bytes_ = TinyModelWriter(GetParam().model).bytes();
-    auto file = GgufFile::parse(bytes_, "tiny");
-    CHECK(file.has_value());
-    file_ = std::make_unique<GgufFile>(std::move(*file));
-  }
-
   std::unique_ptr<ModelRunner> open(RunnerOptions options) {
     options.kv_type = GetParam().kv_type;
     options.step_tokens_max = options.step_logits_max = kStepTokens;
     options.kv_tokens = 1024;
-    auto runner = ModelRunner::open(*file_, options);
-    CHECK(runner.has_value());
-    return std::move(*runner);
+    return file_.open(options);
   }
 
   std::vector<TokenId> ids(int count) { return random_ids(random_, count, GetParam().model.vocab_size); }
@@ -78,8 +69,7 @@ class KvCodecSameness : public testing::TestWithParam<CodecCase> {
   }
 
   std::mt19937 random_{7};
-  std::vector<std::byte> bytes_;
-  std::unique_ptr<GgufFile> file_;
+  const TinyFile file_{GetParam().model};
 };
 
 TEST_P(KvCodecSameness, ChunksThreadsNeighboursPlacementAndBlockSizes) {

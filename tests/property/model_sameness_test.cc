@@ -74,13 +74,6 @@ std::vector<TinyCase> tiny_cases() {
 
 class TinySameness : public testing::TestWithParam<TinyCase> {
  protected:
-  void SetUp() override {
-    bytes_ = TinyModelWriter(GetParam().model).bytes();
-    auto file = GgufFile::parse(bytes_, "tiny");
-    CHECK(file.has_value());
-    file_ = std::make_unique<GgufFile>(std::move(*file));
-  }
-
   // What one thread answers to each prompt alone, in one piece.
   void make_prompts(const std::string& isa) {
     std::mt19937 random(7);
@@ -100,13 +93,10 @@ class TinySameness : public testing::TestWithParam<TinyCase> {
     options.kv_type = GetParam().kv_type;
     options.step_tokens_max = options.step_logits_max = 320;
     options.kv_tokens = 1024;
-    auto runner = ModelRunner::open(*file_, options);
-    CHECK(runner.has_value());
-    return std::move(*runner);
+    return file_.open(options);
   }
 
-  std::vector<std::byte> bytes_;
-  std::unique_ptr<GgufFile> file_;
+  const TinyFile file_{GetParam().model};
   std::vector<Prompt> prompts_;
 };
 
