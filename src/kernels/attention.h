@@ -95,7 +95,7 @@ struct AttentionMember {
 struct AttentionPlan {
   std::vector<AttentionSequence> sequences;
   std::vector<AttentionMember> members;
-  std::vector<std::vector<AttentionItem>> items;  // [thread]
+  std::vector<std::vector<AttentionItem>> items;  // [thread]: its part; others may help with it
   std::vector<std::vector<AttentionItem>>
       merges;             // [thread]: rows whose partials [span_begin, span_end) are merged
   int partial_slots = 0;  // scratch that the plan needs, in units of one (row, head)
@@ -139,11 +139,11 @@ struct AttentionKernels {
   // Encodes one token's K and V of one KV head into its block: once, never again.
   void (*write_kv)(const KvLayerView& kv, BlockId block, int slot, int kv_head, const float* key,
                    const float* value);
-  // Does thread `thread`'s items. All K and V that the rows see are written before (a barrier lies between).
-  void (*attend)(const AttentionLayer& layer, const AttentionPlan& plan, int thread,
+  // Does one of plan.items. All K and V that the rows see are written before (a barrier lies between).
+  void (*attend)(const AttentionLayer& layer, const AttentionPlan& plan, const AttentionItem& item,
                  const AttentionBuffers& buffers);
-  // Merges partials; needs a barrier after attend. Nothing to do when plan.merges[thread] is empty.
-  void (*merge)(const AttentionLayer& layer, const AttentionPlan& plan, int thread,
+  // Does one of plan.merges; a barrier lies between the last attend and the first merge.
+  void (*merge)(const AttentionLayer& layer, const AttentionPlan& plan, const AttentionItem& item,
                 const AttentionBuffers& buffers);
 };
 

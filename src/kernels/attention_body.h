@@ -26,43 +26,35 @@ class AttentionBody {
     Codec::write(kv, Work::slice_of(kv, block.value, kv_head), slot, key, value);
   }
 
-  static void attend(const AttentionLayer& layer, const AttentionPlan& plan, int thread,
+  static void attend(const AttentionLayer& layer, const AttentionPlan& plan, const AttentionItem& item,
                      const AttentionBuffers& buffers) {
-    for (const AttentionItem& item : plan.items[static_cast<size_t>(thread)]) {
-      const Work work = Work::of(layer, plan, item, buffers);
-      switch (layer.kv.types.key) {
-        case KvType::kF32:
-          attend_item<float>(work);
-          break;
-        case KvType::kF16:
-          attend_item<uint16_t>(work);
-          break;
-        case KvType::kBF16:
-          attend_item<Bf16>(work);
-          break;
-        case KvType::kFp8:
-        case KvType::kInt8:
-        case KvType::kInt4:
-          attend_item<typename Tiles::Coded>(work);
-          break;
-      }
+    const Work work = Work::of(layer, plan, item, buffers);
+    switch (layer.kv.types.key) {
+      case KvType::kF32:
+        return attend_item<float>(work);
+      case KvType::kF16:
+        return attend_item<uint16_t>(work);
+      case KvType::kBF16:
+        return attend_item<Bf16>(work);
+      case KvType::kFp8:
+      case KvType::kInt8:
+      case KvType::kInt4:
+        return attend_item<typename Tiles::Coded>(work);
     }
   }
 
-  static void merge(const AttentionLayer& layer, const AttentionPlan& plan, int thread,
+  static void merge(const AttentionLayer& layer, const AttentionPlan& plan, const AttentionItem& item,
                     const AttentionBuffers& buffers) {
-    for (const AttentionItem& item : plan.merges[static_cast<size_t>(thread)]) {
-      const Work work = Work::of(layer, plan, item, buffers);
-      for (int pair = 0; pair < work.pairs; ++pair) {
-        Running running{.out = work.out(pair)};
-        for (int span = item.span_begin; span < item.span_end; ++span) {
-          const Range seen = work.visible_in_span(pair, span);
-          if (seen.begin == seen.end) continue;
-          const float* slot = work.slot(span, pair);
-          fold(running, {slot[0], slot[1], slot + kSlotHeaderFloats}, layer.kv.value_dim);
-        }
-        finish(running, layer.kv);
+    const Work work = Work::of(layer, plan, item, buffers);
+    for (int pair = 0; pair < work.pairs; ++pair) {
+      Running running{.out = work.out(pair)};
+      for (int span = item.span_begin; span < item.span_end; ++span) {
+        const Range seen = work.visible_in_span(pair, span);
+        if (seen.begin == seen.end) continue;
+        const float* slot = work.slot(span, pair);
+        fold(running, {slot[0], slot[1], slot + kSlotHeaderFloats}, layer.kv.value_dim);
       }
+      finish(running, layer.kv);
     }
   }
 

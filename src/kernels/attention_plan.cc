@@ -16,6 +16,8 @@ constexpr int kAtomPairs = 16;
 constexpr int64_t kTokenReadCost = 3;
 // An atom of no more than 1/32 of a thread's part is not cut.
 constexpr int64_t kWholeAtomShare = 32;
+// Items of a thread's part, where its atoms are that small.
+constexpr int64_t kItemsMin = 8;
 
 // The smallest part of the work that is still whole, for one KV head: some rows of one sequence over all
 // spans that they see, or over those that they do not read together with others; or rows of several sequences
@@ -179,8 +181,9 @@ class Planner {
           if (slot < 0) slot = reserve_slots(whole, pairs);
           item.partial_slot = slot + (begin - whole.span_begin) * pairs;
         }
-        give(item);
-        done_ += cost(whole, begin, end);
+        const int64_t item_cost = cost(whole, begin, end);
+        give(item, item_cost);
+        done_ += item_cost;
       }
       begin = end;
       if (thread_ < threads_ - 1 && (begin < whole.span_end || done_ >= boundary())) ++thread_;
@@ -209,9 +212,12 @@ class Planner {
     return merge.partial_slot;
   }
 
-  void give(const AttentionItem& item) {
+  // Atoms that follow each other become one item, but for so many items that others can help with.
+  void give(const AttentionItem& item, int64_t item_cost) {
     std::vector<AttentionItem>& items = plan_.items[static_cast<size_t>(thread_)];
-    if (!items.empty() && item.partial_slot < 0) {
+    const bool small = last_cost_ + item_cost <= total_ / threads_ / kItemsMin;
+    last_cost_ = small ? last_cost_ + item_cost : item_cost;
+    if (small && !items.empty() && item.partial_slot < 0) {
       AttentionItem& last = items.back();
       if (last.partial_slot < 0 && last.sequence == item.sequence && last.kv_head == item.kv_head &&
           last.row_end == item.row_begin) {
@@ -234,7 +240,8 @@ class Planner {
   std::vector<Atom> atoms_;
   std::vector<AttentionItem> shared_merges_;
   int64_t total_ = 0;
-  int64_t done_ = 0;  // cost given away so far
+  int64_t done_ = 0;       // cost given away so far
+  int64_t last_cost_ = 0;  // of the last item
   int thread_ = 0;
 };
 

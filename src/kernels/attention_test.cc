@@ -13,6 +13,7 @@
 #include <numeric>
 #include <ostream>
 #include <random>
+#include <ranges>
 #include <vector>
 
 #include "kernels/attention_history.h"
@@ -180,8 +181,12 @@ class Run {
     members_ += plan.members.size();
     const GuardedBuffer<float> partials(attention_partial_floats(plan, shape_.value_dim));
     buffers.partials = partials.data();
-    for (int t = v_.threads - 1; t >= 0; --t) v_.table->attention.attend(layer_, plan, t, buffers);
-    for (int t = 0; t < v_.threads; ++t) v_.table->attention.merge(layer_, plan, t, buffers);
+    for (const auto& part : plan.items | std::views::reverse) {
+      for (const AttentionItem& item : part) v_.table->attention.attend(layer_, plan, item, buffers);
+    }
+    for (const auto& part : plan.merges) {
+      for (const AttentionItem& item : part) v_.table->attention.merge(layer_, plan, item, buffers);
+    }
   }
 
   const History& history_;
@@ -436,7 +441,9 @@ TEST(AttentionDeathTest, AVisibleBlockMustBeLeased) {
   const AttentionPlan plan = plan_attention({{blocks, 20, 1, 0}}, {shape.heads, shape.kv_heads});
   std::vector<float> q(128), out(128);
   for (const KernelTable* table : all_tested_kernels()) {
-    EXPECT_DEATH(table->attention.attend(layer, plan, 0, {q.data(), 128, out.data(), 128, nullptr}), "block");
+    EXPECT_DEATH(
+        table->attention.attend(layer, plan, plan.items[0][0], {q.data(), 128, out.data(), 128, nullptr}),
+        "block");
   }
 }
 

@@ -16,9 +16,11 @@ template <class W>
   return {
       .name = name,
       .matmul = MatmulBody<W>::matmul,
+      .matmul_wide = MatmulBody<W>::matmul_wide,
       .matmul_float = MatmulBody<W>::matmul_float,
       .unpack_row = MatmulBody<W>::unpack_row,
       .quantize_row = QuantizeBody<W>::quantize_row,
+      .quantize_row_wide = QuantizeBody<W>::quantize_row_wide,
       .rms_norm = RowwiseBody<W>::rms_norm,
       .add = RowwiseBody<W>::add,
       .rope = RowwiseBody<W>::rope,

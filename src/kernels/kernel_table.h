@@ -26,8 +26,9 @@ struct GroupSums {
 };
 
 // Activations [row, in], each group of 32 inputs with one scale: x ≈ scale * code, code in [-127, 127].
-// With two terms, x is the sum of both: the second stands for what the first lost. Row r's second term lies
-// at row `rows + r` of every array; a group without one has scale 0 there, and costs next to nothing.
+// With two terms, x is the sum of both: the second stands for what the first lost, in the few groups that
+// have one. Row r's second term lies at row `rows + r` of every array; a group without one has scale 0 there,
+// and costs next to nothing.
 // A view of the model's scratch memory. Every array is 64-byte aligned.
 struct QuantizedRows {
   int rows = 0;
@@ -36,6 +37,25 @@ struct QuantizedRows {
   float* scales = nullptr;    // [row, in / 32]
   GroupSums* sums = nullptr;  // [row, in / 32]
   int terms = 1;              // 1 or 2
+};
+
+// What weights with a zero point or a minimum need to know of 32 activations of 14 bits.
+struct WideSums {
+  int32_t low = 0;   // sum of codes 0 … 15
+  int32_t high = 0;  // sum of codes 16 … 31
+};
+
+inline constexpr int kWideCodeMax = 8191;  // the most with which the dot of every type fits 32 bits
+
+// Activations [row, in], each group of 32 inputs with one scale: x ≈ scale * code, |code| <= kWideCodeMax.
+// Twice the work of int8. The codes of inputs 0, 1, 2, 3 of each four lie in the order 0, 2, 1, 3. A view of
+// the model's scratch memory. Every array is 64-byte aligned.
+struct WideRows {
+  int rows = 0;
+  int in = 0;                // a multiple of 32
+  int16_t* codes = nullptr;  // [row, in]
+  float* scales = nullptr;   // [row, in / 32]
+  WideSums* sums = nullptr;  // [row, in / 32]
 };
 
 // Float activations [row, stride] of which `in` count.
@@ -65,6 +85,10 @@ struct KernelTable {
   void (*matmul)(const PackedMatrix& w, const QuantizedRows& x, int panel_begin, int panel_end, ProductRows y,
                  std::byte* scratch);
 
+  // The same with 14-bit activations; sums.scaled is scale * float(low + high).
+  void (*matmul_wide)(const PackedMatrix& w, const WideRows& x, int panel_begin, int panel_end,
+                      ProductRows y);
+
   // The same with float32 activations (the exact mode, and float weights): acc = fma(w_k, x_k, acc), k
   // ascending.
   void (*matmul_float)(const PackedMatrix& w, const FloatRows& x, int panel_begin, int panel_end,
@@ -77,6 +101,10 @@ struct KernelTable {
   // rounded to nearest even. A group below 1e-35 has scale 0. A group with an infinity or NaN has that as
   // scale and zero codes, so every product with it becomes NaN.
   void (*quantize_row)(const float* x, int row, const QuantizedRows& q);
+
+  // The same to 14 bits: scale = absmax / kWideCodeMax, code = x * (kWideCodeMax / absmax) rounded to
+  // even. A group below 1e-34 has scale 0.
+  void (*quantize_row_wide)(const float* x, int row, const WideRows& q);
 
   // y = x / sqrt(mean(x²) + epsilon) * w over n values; w may be nullptr (all ones). x == y is allowed.
   void (*rms_norm)(const float* x, const float* w, float epsilon, int n, float* y);

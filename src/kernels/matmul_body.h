@@ -5,6 +5,7 @@
 #include "kernels/kernel_table.h"
 #include "kernels/matmul_float_body.h"
 #include "kernels/matmul_int_body.h"
+#include "kernels/matmul_wide_body.h"
 
 namespace quire {
 
@@ -18,6 +19,17 @@ class MatmulBody {
     with_type(w.type, [&](auto type) {
       if constexpr (packed_layout(type()).scales != ScaleKind::kNone) {
         IntProduct<W, type()>::run(w, x, panel_begin, panel_end, y, scratch);
+      } else {
+        UNREACHABLE();
+      }
+    });
+  }
+
+  static void matmul_wide(const PackedMatrix& w, const WideRows& x, int panel_begin, int panel_end,
+                          ProductRows y) {
+    with_type(w.type, [&](auto type) {
+      if constexpr (packed_layout(type()).scales != ScaleKind::kNone) {
+        WideProduct<W, type()>::run(w, x, panel_begin, panel_end, y);
       } else {
         UNREACHABLE();
       }

@@ -11,6 +11,7 @@
 #include "kernels/kernel_table.h"
 #include "kernels/matmul_codes.h"
 #include "kernels/matmul_scratch.h"
+#include "kernels/panel_outputs.h"
 
 namespace quire {
 
@@ -86,11 +87,8 @@ struct GroupRows {
     }
     return rows;
   }
-  // Whether any of the rows has a scale `offset` groups further on.
-  KERNEL_INLINE bool any_scale(const GroupRows& rows, size_t offset) {
-    bool any = false;
-    for (int r = 0; r < kRows; ++r) any |= rows.scales[r][offset] != 0.0f;
-    return any;
+  KERNEL_INLINE GroupRows<1> only(const GroupRows& rows, int row) {
+    return {{rows.codes[row]}, {rows.scales[row]}, {rows.sums[row]}};
   }
   void advance() {
     for (int r = 0; r < kRows; ++r) {
@@ -109,23 +107,20 @@ struct GroupProduct {
   using Scales = GroupScales<W>;
   using Rows = GroupRows<kRows>;
 
-  // The first term of every row, and the second where there is one. A row whose second term is zero in this
-  // group gets it added as well when a neighbour has one: that changes no bit.
+  // The first term of every row; then the second of those that have one, each alone: few have, and seldom
+  // neighbours in the same group.
   template <class Codes>
   KERNEL_INLINE void add_terms(Codes codes, const Scales& s, I32 zero, const QuantizedRows& x,
                                const Rows& rows, F32* acc) {
-    const size_t second = x.terms == 2 ? static_cast<size_t>(x.rows) * static_cast<size_t>(x.in / kGroup) : 0;
-    size_t term = 0;
-    bool last = false;
-#pragma GCC unroll 1
-    do {
-      add(codes, s, zero, rows, term, acc);
-      last = term == second || !Rows::any_scale(rows, second);
-      term = second;
-    } while (!last);
+    add(codes, s, zero, rows, 0, acc);
+    if (x.terms == 1) return;
+    const size_t second = static_cast<size_t>(x.rows) * static_cast<size_t>(x.in / kGroup);
+    unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
+      if (rows.scales[r][second] == 0.0f) return;
+      GroupProduct<W, shape, 1>::add(codes, s, zero, Rows::only(rows, r), second, acc + r);
+    });
   }
 
- private:
   // `term`: how many groups further on the rows' term lies.
   template <class Codes>
   KERNEL_INLINE void add(Codes codes, const Scales& s, I32 zero, const Rows& x, size_t term, F32* acc) {
@@ -154,6 +149,7 @@ struct GroupProduct {
     });
   }
 
+ private:
   template <class Codes>
   KERNEL_INLINE void dots(Codes codes, const Scales& s, const Rows& x, size_t term, I32* total) {
     unrolled<shape.runs()>([&](auto run) __attribute__((always_inline)) {
@@ -190,31 +186,6 @@ struct GroupProduct {
       return W::dot_scaled(dot, W::scale_low(W::set1_i32(16)));
     } else {
       return W::dot_sum(dot);
-    }
-  }
-};
-
-// Where a panel's outputs go; `lanes` of its 16 exist.
-template <class W>
-struct PanelOutputs {
-  float* values;
-  size_t stride;
-  int lanes;
-
-  KERNEL_INLINE PanelOutputs of(const PackedMatrix& w, int panel, ProductRows y) {
-    const int left = w.out - panel * kPanelRows;
-    return {y.values + panel * kPanelRows, y.stride, left < kPanelRows ? left : kPanelRows};
-  }
-  KERNEL_INLINE typename W::F32 load(const PanelOutputs& out, int row) {
-    const float* from = out.values + static_cast<size_t>(row) * out.stride;
-    return out.lanes == kPanelRows ? W::load(from) : W::load_first(from, out.lanes);
-  }
-  KERNEL_INLINE void store(const PanelOutputs& out, int row, typename W::F32 value) {
-    float* to = out.values + static_cast<size_t>(row) * out.stride;
-    if (out.lanes == kPanelRows) {
-      W::store(to, value);
-    } else {
-      W::store_first(to, value, out.lanes);
     }
   }
 };
@@ -320,22 +291,15 @@ class IntProduct {
     auto rows = GroupRows<kRows>::at(x, 0, 0);
     const int blocks = x.in / (kGroup * kLayout.block_groups);
     for (int b = 0; b < blocks; ++b, block += kLayout.block_bytes()) {
-      prefetch<kLayout.header_bytes>(block);
+      prefetch_panel<W, kLayout.header_bytes>(block);
       for (int g = 0; g < kLayout.block_groups; ++g, rows.advance()) {
         const std::byte* group = block + kLayout.header_bytes + g * kLayout.group_bytes;
-        prefetch<kLayout.group_bytes>(group);
+        prefetch_panel<W, kLayout.group_bytes>(group);
         GroupProduct<W, kShape, kRows>::add_terms(PackedCodes<W, type>{group}, load_scales<W, type>(block, g),
                                                   zero_pairs(), x, rows, acc);
       }
     }
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) { PanelOutputs<W>::store(out, r, acc[r]); });
-  }
-
-  // Weights come from memory and are read once; the next panel lies behind this one.
-  template <int bytes>
-  KERNEL_INLINE void prefetch(const std::byte* from) {
-    unrolled<(bytes + 63) / 64>(
-        [&](auto line) __attribute__((always_inline)) { W::prefetch(from + kPrefetchBytes + 64 * line); });
   }
 
   static void multiply_chunks(const std::byte* data, const QuantizedRows& x, Rows rows,
@@ -368,8 +332,8 @@ class IntProduct {
       const std::byte* block = data + static_cast<size_t>(g / kLayout.block_groups) * kLayout.block_bytes();
       const int in_block = g % kLayout.block_groups;
       const std::byte* group = block + kLayout.header_bytes + in_block * kLayout.group_bytes;
-      if (in_block == 0) prefetch<kLayout.header_bytes>(block);
-      prefetch<kLayout.group_bytes>(group);
+      if (in_block == 0) prefetch_panel<W, kLayout.header_bytes>(block);
+      prefetch_panel<W, kLayout.group_bytes>(group);
       unrolled<kShape.planes * DotShape::kQuads>([&](auto i) __attribute__((always_inline)) {
         constexpr int kPlane = i / DotShape::kQuads;
         constexpr int kQuad = i % DotShape::kQuads;

@@ -106,6 +106,9 @@ struct Avx2Words {
   KERNEL_INLINE I32 sub_i32(I32 a, I32 b) {
     return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
   }
+  KERNEL_INLINE I32 mul_i32(I32 a, I32 b) {
+    return {_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)};
+  }
   KERNEL_INLINE I32 and_i32(I32 a, I32 b) {
     return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
   }
@@ -167,6 +170,12 @@ struct Avx2Words {
   KERNEL_INLINE I32 pair_dot(I32 a, I32 b) {
     return {_mm256_madd_epi16(a.lo, b.lo), _mm256_madd_epi16(a.hi, b.hi)};
   }
+  KERNEL_INLINE I32 pair_dot_add(I32 sum, I32 a, I32 b) {
+    sum = add_i32(sum, pair_dot(a, b));
+    asm volatile("" : "+x"(sum.lo), "+x"(sum.hi));  // as in dot()
+    return sum;
+  }
+  KERNEL_INLINE I32 high_bytes(Bytes a) { return {_mm256_srli_epi16(a.lo, 8), _mm256_srli_epi16(a.hi, 8)}; }
 
   // --- dots: vpmaddubsw, added up in 16 bits as long as that is exact ---
   static constexpr int dot_steps(int code_max) {

@@ -77,6 +77,7 @@ struct Avx512Words {
   KERNEL_INLINE void store_i32(void* to, I32 a) { _mm512_storeu_si512(to, a); }
   KERNEL_INLINE I32 add_i32(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
   KERNEL_INLINE I32 sub_i32(I32 a, I32 b) { return _mm512_sub_epi32(a, b); }
+  KERNEL_INLINE I32 mul_i32(I32 a, I32 b) { return _mm512_mullo_epi32(a, b); }
   KERNEL_INLINE I32 and_i32(I32 a, I32 b) { return _mm512_and_si512(a, b); }
   KERNEL_INLINE I32 or_i32(I32 a, I32 b) { return _mm512_or_si512(a, b); }
   KERNEL_INLINE I32 shl_i32(I32 a, int count) { return _mm512_slli_epi32(a, static_cast<unsigned>(count)); }
@@ -115,6 +116,8 @@ struct Avx512Words {
   KERNEL_INLINE I32 load_pairs_s8(const void* from) { return _mm512_cvtepi8_epi16(load_256(from)); }
   KERNEL_INLINE I32 load_pairs_u8(const void* from) { return _mm512_cvtepu8_epi16(load_256(from)); }
   KERNEL_INLINE I32 pair_dot(I32 a, I32 b) { return _mm512_madd_epi16(a, b); }
+  KERNEL_INLINE I32 pair_dot_add(I32 sum, I32 a, I32 b) { return _mm512_dpwssd_epi32(sum, a, b); }
+  KERNEL_INLINE I32 high_bytes(Bytes a) { return _mm512_srli_epi16(a, 8); }
 
   // --- dots: vpdpbusd, exact in 32 bits for any codes ---
   static constexpr int dot_steps(int /*code_max*/) { return 8; }

@@ -127,6 +127,10 @@ struct ScalarWords {
   SCALAR_WORD I32 sub_i32(I32 a, I32 b) {
     return map_i32([&](int i) { return static_cast<int32_t>(bits(a, i) - bits(b, i)); });
   }
+  // The low 32 bits.
+  SCALAR_WORD I32 mul_i32(I32 a, I32 b) {
+    return map_i32([&](int i) { return static_cast<int32_t>(bits(a, i) * bits(b, i)); });
+  }
   SCALAR_WORD I32 and_i32(I32 a, I32 b) {
     return map_i32([&](int i) { return a.lane[i] & b.lane[i]; });
   }
@@ -199,6 +203,13 @@ struct ScalarWords {
   // Both i16 products of a lane, added.
   SCALAR_WORD I32 pair_dot(I32 a, I32 b) {
     return map_i32([&](int i) { return low(a, i) * low(b, i) + high(a, i) * high(b, i); });
+  }
+
+  // sum + pair_dot(a, b).
+  SCALAR_WORD I32 pair_dot_add(I32 sum, I32 a, I32 b) { return add_i32(sum, pair_dot(a, b)); }
+  // Bytes 1 and 3 of a lane as an i16 pair.
+  SCALAR_WORD I32 high_bytes(Bytes a) {
+    return map_i32([&](int i) { return pair_of(byte_at(a, i, 1), byte_at(a, i, 3)); });
   }
 
   // --- dots of 4 codes (unsigned) with 4 activations (signed) per lane ---

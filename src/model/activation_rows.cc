@@ -18,6 +18,7 @@ void quantize_activation(const KernelTable& kernels, const ActivationRows& rows,
   if (form == ActivationForm::kFloat) return;
   const QuantizedRows& codes = rows.codes;
   const float* values = rows.floats.values + static_cast<size_t>(row) * rows.floats.stride;
+  if (form == ActivationForm::kWide) return kernels.quantize_row_wide(values, row, rows.wide);
   kernels.quantize_row(values, row, codes);
   if (form == ActivationForm::kInt8) return;
 
@@ -29,7 +30,7 @@ void quantize_activation(const KernelTable& kernels, const ActivationRows& rows,
     row_error += static_cast<double>(scales[group]) * scales[group];
   for (int group = 0; group < groups; ++group) {
     double error = static_cast<double>(scales[group]) * scales[group];
-    bool again = form == ActivationForm::kInt8Twice || error * groups > kOutlierError * row_error;
+    bool again = error * groups > kOutlierError * row_error;
     for (int i = group * kGroup; i < (group + 1) * kGroup; ++i) {
       scratch[i] = again ? values[i] - scales[group] * static_cast<float>(first[i]) : 0.0f;
     }

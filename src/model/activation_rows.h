@@ -1,4 +1,4 @@
-// What a matrix product reads: rows as float32, and the same rows in int8.
+// What a matrix product reads: rows as float32, and the same rows in integers.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,14 @@
 
 namespace quire {
 
-// How a product sees its input rows; the last two are ActivationTerms::kOutliers and kTwo.
-enum class ActivationForm : uint8_t { kFloat, kInt8, kInt8Outliers, kInt8Twice };
+// How a product sees its input rows: the floats, or one of ActivationCodes.
+enum class ActivationForm : uint8_t { kFloat, kInt8, kInt8Outliers, kWide };
 
 // A view of `rows` rows in step buffers: one thread's own, or the step's. codes has room for second terms.
 struct ActivationRows {
   FloatRows floats;
   QuantizedRows codes;
+  WideRows wide;
 };
 
 // Quantises row `row` of the floats as `form` asks. `scratch`: [in] floats of the calling thread's own.

@@ -18,10 +18,17 @@ class Rows {
       : values_(static_cast<size_t>(rows) * in),
         codes_(2 * values_.size()),
         scales_(codes_.size() / kGroup),
-        sums_(codes_.size() / kGroup) {
+        sums_(codes_.size() / kGroup),
+        wide_codes_(values_.size()),
+        wide_sums_(values_.size() / kGroup) {
     view.floats = {.rows = rows, .in = in, .stride = static_cast<size_t>(in), .values = values_.data()};
     view.codes = {
         .rows = rows, .in = in, .codes = codes_.data(), .scales = scales_.data(), .sums = sums_.data()};
+    view.wide = {.rows = rows,
+                 .in = in,
+                 .codes = wide_codes_.data(),
+                 .scales = scales_.data(),
+                 .sums = wide_sums_.data()};
   }
 
   float& at(int row, int i) { return values_[static_cast<size_t>(row) * view.floats.in + i]; }
@@ -38,31 +45,51 @@ class Rows {
   std::vector<int8_t> codes_;
   std::vector<float> scales_;
   std::vector<GroupSums> sums_;
+  std::vector<int16_t> wide_codes_;
+  std::vector<WideSums> wide_sums_;
 };
 
 TEST(QuantizeActivation, ASecondTermKeepsWhatTheFirstLost) {
-  constexpr int kRows = 3;
-  constexpr int kIn = 96;
-  Rows rows(kRows, kIn);
+  constexpr int kIn = 12 * kGroup;
+  constexpr int kOutlier = 5;  // its group
+  Rows rows(3, kIn);
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   std::vector<float> scratch(kIn);
-  for (int row = 0; row < kRows; ++row) {
-    for (int i = 0; i < kIn; ++i) rows.at(row, i) = normal(random) * (i % 40 == 5 ? 30.0f : 1.0f);
-    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kInt8Twice, scratch.data());
+  for (int row = 0; row < 3; ++row) {
+    for (int i = 0; i < kIn; ++i) {
+      rows.at(row, i) = normal(random) * (i / kGroup == kOutlier ? 30.0f : 1.0f);
+    }
+    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kInt8Outliers,
+                        scratch.data());
   }
-  for (int row = 0; row < kRows; ++row) {
-    for (int group = 0; group < kIn / kGroup; ++group) {
-      double largest = 0;
-      for (int i = group * kGroup; i < (group + 1) * kGroup; ++i) {
-        largest = std::max<double>(largest, std::abs(rows.at(row, i)));
-      }
-      for (int i = group * kGroup; i < (group + 1) * kGroup; ++i) {
-        double first = rows.code_value(row, i);
-        EXPECT_NEAR(first, rows.at(row, i), largest / 127 * 0.5001);
-        // Half a step of the second scale, which is at most half a step of the first over 127.
-        EXPECT_NEAR(first + rows.code_value(kRows + row, i), rows.at(row, i), largest / 127 / 254 * 0.51);
-      }
+  for (int row = 0; row < 3; ++row) {
+    double largest = 0;
+    for (int i = kOutlier * kGroup; i < (kOutlier + 1) * kGroup; ++i) {
+      largest = std::max<double>(largest, std::abs(rows.at(row, i)));
+    }
+    for (int i = kOutlier * kGroup; i < (kOutlier + 1) * kGroup; ++i) {
+      double first = rows.code_value(row, i);
+      EXPECT_NEAR(first, rows.at(row, i), largest / 127 * 0.5001);
+      // Half a step of the second scale, which is at most half a step of the first over 127.
+      EXPECT_NEAR(first + rows.code_value(3 + row, i), rows.at(row, i), largest / 127 / 254 * 0.51);
+    }
+  }
+}
+
+TEST(QuantizeActivation, WideCodesAreWithinHalfAStep) {
+  constexpr int kIn = 3 * kGroup;
+  Rows rows(2, kIn);
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  constexpr int kOrder[] = {0, 2, 1, 3};
+  for (int row = 0; row < 2; ++row) {
+    for (int i = 0; i < kIn; ++i) rows.at(row, i) = normal(random);
+    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kWide, nullptr);
+    for (int i = 0; i < kIn; ++i) {
+      const float scale = rows.view.wide.scales[(row * kIn + i) / kGroup];
+      const int code = rows.view.wide.codes[row * kIn + i / 4 * 4 + kOrder[i % 4]];
+      EXPECT_NEAR(static_cast<double>(scale) * code, rows.at(row, i), scale * 0.501) << row << " " << i;
     }
   }
 }

@@ -26,22 +26,23 @@ enum class Arithmetic : uint8_t {
 using ModelProbe =
     std::function<void(std::string_view name, int layer, int row, std::span<const float> values)>;
 
-// How int8 stands for a row of activations. A second term is what the first lost, quantised again: some 15
-// bits instead of 7. Most of that loss is in the few groups of 32 that hold an outlier.
-enum class ActivationTerms : uint8_t {
-  kOne,
-  kOutliers,  // a second term for groups that lose more than twice the row's mean
-  kTwo,       // for all groups
+// How integers stand for a row of activations. Most of what int8 loses is in the few groups of 32 that hold
+// an outlier: a second term is what the first lost, quantised again.
+enum class ActivationCodes : uint8_t {
+  kInt8,
+  kInt8Outliers,  // a second term for groups that lose more than twice the row's mean
+  kWide,          // 14 bits
 };
 
-// By the products that read them: what a second term costs differs. The weights are read once in any case, so
-// in decode, which waits for memory, it costs little; in prefill kTwo doubles the time of its products.
+// By the products that read them: what precision costs differs. The weights are read once in any case, so in
+// decode of one sequence, which waits for memory, it costs little; where many rows compute, kWide takes about
+// twice the time of kInt8.
 struct ActivationPrecision {
-  ActivationTerms attention_input = ActivationTerms::kOutliers;  // of query, key and value
-  ActivationTerms attention_output = ActivationTerms::kOutliers;
-  ActivationTerms ffn_input = ActivationTerms::kOutliers;   // of gate and up
-  ActivationTerms ffn_output = ActivationTerms::kOutliers;  // of down
-  ActivationTerms head = ActivationTerms::kTwo;
+  ActivationCodes attention_input = ActivationCodes::kInt8Outliers;  // of query, key and value
+  ActivationCodes attention_output = ActivationCodes::kInt8Outliers;
+  ActivationCodes ffn_input = ActivationCodes::kInt8Outliers;   // of gate and up
+  ActivationCodes ffn_output = ActivationCodes::kInt8Outliers;  // of down
+  ActivationCodes head = ActivationCodes::kWide;
 };
 
 struct ModelOptions {

@@ -47,17 +47,20 @@ int panel_tile(int rows) {
 }
 
 void multiply(const KernelTable& kernels, const Product& product, const ActivationRows& x, PanelRange range,
-              const ProductShare& share) {
+              std::byte* kernel_scratch) {
   if (range.begin >= range.end) return;
   const PackedMatrix& matrix = product.projection->matrix;
   if (product.form == ActivationForm::kFloat) {
     CHECK(matrix.in == x.floats.in);
-    kernels.matmul_float(matrix, x.floats, range.begin, range.end, product.y, share.kernel_scratch);
+    kernels.matmul_float(matrix, x.floats, range.begin, range.end, product.y, kernel_scratch);
+  } else if (product.form == ActivationForm::kWide) {
+    CHECK(matrix.in == x.wide.in);
+    kernels.matmul_wide(matrix, x.wide, range.begin, range.end, product.y);
   } else {
     CHECK(matrix.in == x.codes.in);
     QuantizedRows rows = x.codes;
     rows.terms = product.form == ActivationForm::kInt8 ? 1 : 2;
-    kernels.matmul(matrix, rows, range.begin, range.end, product.y, share.kernel_scratch);
+    kernels.matmul(matrix, rows, range.begin, range.end, product.y, kernel_scratch);
   }
   if (product.projection->bias == nullptr) return;
   int output = range.begin * kPanelRows;
@@ -67,10 +70,25 @@ void multiply(const KernelTable& kernels, const Product& product, const Activati
   }
 }
 
-void multiply_all(const KernelTable& kernels, std::span<const Product> products, const ActivationRows& x,
-                  const ProductShare& share) {
-  for (size_t index = 0; index < products.size(); ++index) {
-    multiply(kernels, products[index], x, panel_share(products, static_cast<int>(index), share), share);
+int64_t panels_in_share(std::span<const Product> products, const ProductShare& share) {
+  int64_t count = 0;
+  for (int index = 0; index < static_cast<int>(products.size()); ++index) {
+    const PanelRange range = panel_share(products, index, share);
+    count += range.end - range.begin;
+  }
+  return count;
+}
+
+void multiply_piece(const KernelTable& kernels, std::span<const Product> products, const ActivationRows& x,
+                    Share piece, const ProductShare& share, std::byte* kernel_scratch) {
+  int64_t before = 0;
+  for (int index = 0; index < static_cast<int>(products.size()); ++index) {
+    const PanelRange range = panel_share(products, index, share);
+    const int64_t count = range.end - range.begin;
+    const auto begin = static_cast<int>(std::clamp<int64_t>(piece.begin - before, 0, count));
+    const auto end = static_cast<int>(std::clamp<int64_t>(piece.end - before, 0, count));
+    multiply(kernels, products[index], x, {range.begin + begin, range.begin + end}, kernel_scratch);
+    before += count;
   }
 }
 

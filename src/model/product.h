@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 
+#include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "model/activation_rows.h"
 #include "model/weights.h"
@@ -21,7 +22,6 @@ struct Product {
 struct ProductShare {
   int thread = 0;
   int threads = 1;
-  std::byte* kernel_scratch = nullptr;  // matmul_scratch_bytes() of the widest input
 };
 
 struct PanelRange {
@@ -36,12 +36,16 @@ struct PanelRange {
 // Panels that are computed in one go, so that what the next operation reads is still in the L2 cache.
 [[nodiscard]] int panel_tile(int rows);
 
-// The product's panels in `range`. A row's bits depend on the row alone.
-void multiply(const KernelTable& kernels, const Product& product, const ActivationRows& x, PanelRange range,
-              const ProductShare& share);
+// Panels of all products in the member's share.
+[[nodiscard]] int64_t panels_in_share(std::span<const Product> products, const ProductShare& share);
 
-// This member's share of all products.
-void multiply_all(const KernelTable& kernels, std::span<const Product> products, const ActivationRows& x,
-                  const ProductShare& share);
+// The product's panels in `range`. A row's bits depend on the row alone. `kernel_scratch`: the calling
+// thread's own, matmul_scratch_bytes() of the widest input.
+void multiply(const KernelTable& kernels, const Product& product, const ActivationRows& x, PanelRange range,
+              std::byte* kernel_scratch);
+
+// A piece of a member's share: `piece` counts the panels of panels_in_share().
+void multiply_piece(const KernelTable& kernels, std::span<const Product> products, const ActivationRows& x,
+                    Share piece, const ProductShare& share, std::byte* kernel_scratch);
 
 }  // namespace quire

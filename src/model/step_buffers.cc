@@ -69,6 +69,8 @@ void StepBuffers::place(Layout& layout) {
     layout.array(buffers.codes, 2 * count, in);
     layout.array(buffers.scales, 2 * count, in / kGroup);
     layout.array(buffers.sums, 2 * count, in / kGroup);
+    layout.array(buffers.wide_codes, count, in);
+    layout.array(buffers.wide_sums, count, in / kGroup);
   };
   place_rows(rows_, rows);
   size_t halves = layout.offset();

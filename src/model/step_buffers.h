@@ -38,11 +38,13 @@ struct StepShape {
 
 // Row-wise state: of one thread (private steps) or of the step.
 struct RowBuffers {
-  float* hidden = nullptr;    // [row, width]: the residual stream
-  float* normed = nullptr;    // [row, width]
-  int8_t* codes = nullptr;    // [2 * row, in_max]
-  float* scales = nullptr;    // [2 * row, in_max / 32]
-  GroupSums* sums = nullptr;  // [2 * row, in_max / 32]
+  float* hidden = nullptr;        // [row, width]: the residual stream
+  float* normed = nullptr;        // [row, width]
+  int8_t* codes = nullptr;        // [2 * row, in_max]
+  float* scales = nullptr;        // [2 * row, in_max / 32]
+  GroupSums* sums = nullptr;      // [2 * row, in_max / 32]
+  int16_t* wide_codes = nullptr;  // [row, in_max]
+  WideSums* wide_sums = nullptr;  // [row, in_max / 32]
 };
 
 // What one thread alone uses.

@@ -12,17 +12,17 @@
 namespace quire {
 namespace {
 
-ActivationForm form_of(const Projection& projection, const ModelOptions& options, ActivationTerms terms) {
+ActivationForm form_of(const Projection& projection, const ModelOptions& options, ActivationCodes codes) {
   if (!has_codes(projection.matrix.type) || options.arithmetic == Arithmetic::kFloat32) {
     return ActivationForm::kFloat;
   }
-  switch (terms) {
-    case ActivationTerms::kOne:
+  switch (codes) {
+    case ActivationCodes::kInt8:
       return ActivationForm::kInt8;
-    case ActivationTerms::kOutliers:
+    case ActivationCodes::kInt8Outliers:
       return ActivationForm::kInt8Outliers;
-    case ActivationTerms::kTwo:
-      return ActivationForm::kInt8Twice;
+    case ActivationCodes::kWide:
+      return ActivationForm::kWide;
   }
   UNREACHABLE();
 }
@@ -190,6 +190,9 @@ void Transformer::prepare(const StepPlan& plan, KvStore& kv) {
   CHECK(step_.logit_rows.size() <= static_cast<size_t>(parts_.buffers.shape().logits_max));
   plan_attention_work();
   reserve_partials();
+  for (WorkClaims& claims : claims_) {
+    for (int member = 0; member < parts_.pool.size(); ++member) claims.reset(member);
+  }
 }
 
 void Transformer::plan_attention_work() {
@@ -239,6 +242,9 @@ void Transformer::reserve_partials() {
   step_.partials = reinterpret_cast<float*>(partials_.data());
 }
 
-Transformer::Transformer(TransformerParts parts) : parts_(std::move(parts)) {}
+Transformer::Transformer(TransformerParts parts)
+    : parts_(std::move(parts)), claims_{WorkClaims(parts_.pool.size()), WorkClaims(parts_.pool.size())} {
+  step_.claims = &claims_;
+}
 
 }  // namespace quire

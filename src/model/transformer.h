@@ -1,11 +1,13 @@
 // The generic decoder-only transformer: executes any ModelSpec, many sequences a step.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "base/work_claims.h"
 #include "core/model_spec.h"
 #include "core/step_plan.h"
 #include "kernels/kernel_table.h"
@@ -77,6 +79,8 @@ struct Step {
   std::vector<AttentionPlan> attention;  // [kind]
   AttentionPlan last_attention;          // of the last layer: only rows that want logits ask there
   float* partials = nullptr;             // scratch of the attention kernels
+  // Of the job that runs and of the next one, in turn.
+  std::array<WorkClaims, 2>* claims = nullptr;
 };
 
 // Owned by Model; forward() by one thread at a time.
@@ -103,6 +107,7 @@ class Transformer {
   TransformerParts parts_;
   Step step_;
   PageArena partials_;
+  std::array<WorkClaims, 2> claims_;
 };
 
 }  // namespace quire

@@ -6,6 +6,11 @@
 namespace quire {
 namespace {
 
+// A part is taken in about so many pieces.
+constexpr int64_t kPieces = 8;
+// Members that one looks at for work, itself among them: looking costs a cache miss each.
+constexpr int kHelpedMembers = 4;
+
 template <class T>
 T* row_of(T* values, int row, int n) {
   return values + static_cast<size_t>(row) * static_cast<size_t>(n);
@@ -173,10 +178,15 @@ void StepMember::attend(int layer) {
                            .out = buffers_.attention,
                            .out_stride = static_cast<size_t>(spec.heads * spec.value_dim),
                            .partials = step_.partials};
-  kernels_.attention.attend(attention, plan, thread_, buffers);
+  share_work([&](int member) { return std::ssize(plan.items[member]); }, 1,
+             [&](int member, Share piece) {
+               kernels_.attention.attend(attention, plan, plan.items[member][piece.begin], buffers);
+             });
   meet();
   if (plan.partial_slots == 0) return;
-  kernels_.attention.merge(attention, plan, thread_, buffers);
+  for (const AttentionItem& item : plan.merges[thread_]) {
+    kernels_.attention.merge(attention, plan, item, buffers);
+  }
   meet();
 }
 
@@ -226,21 +236,24 @@ void StepMember::gate_and_up(int layer, const ActivationRows& x) {
   auto stride = static_cast<size_t>(spec.ffn_width);
   Product gate{&weights.gate, parts_.forms[layer].gate, {buffers_.gate, stride}};
   Product up{&weights.up, parts_.forms[layer].up, {buffers_.up, stride}};
-  ProductShare share = product_share();
-  Share panels = share_of(weights.gate.matrix.panels(), thread_, parts_.pool.size());
-  int step = panel_tile(row_count_);
-  for (auto begin = static_cast<int>(panels.begin); begin < panels.end; begin += step) {
-    PanelRange tile{begin, static_cast<int>(std::min<int64_t>(panels.end, begin + step))};
-    multiply(kernels_, gate, x, tile, share);
-    multiply(kernels_, up, x, tile, share);
-    int output = tile.begin * kPanelRows;
-    int outputs = std::min(spec.ffn_width, tile.end * kPanelRows) - output;
-    for (int row = 0; row < row_count_; ++row) {
-      float* gated = row_of(buffers_.gate, row, spec.ffn_width) + output;
-      kernels_.gated(spec.activation, gated, row_of(buffers_.up, row, spec.ffn_width) + output, outputs,
-                     gated);
-    }
-  }
+  const auto panels_of = [&](int member) {
+    return share_of(weights.gate.matrix.panels(), member, parts_.pool.size());
+  };
+  share_work(
+      [&](int member) { return panels_of(member).end - panels_of(member).begin; }, panel_tile(row_count_),
+      [&](int member, Share piece) {
+        const auto begin = static_cast<int>(panels_of(member).begin);
+        const PanelRange tile{begin + static_cast<int>(piece.begin), begin + static_cast<int>(piece.end)};
+        multiply(kernels_, gate, x, tile, own_.kernel_scratch);
+        multiply(kernels_, up, x, tile, own_.kernel_scratch);
+        const int output = tile.begin * kPanelRows;
+        const int outputs = std::min(spec.ffn_width, tile.end * kPanelRows) - output;
+        for (int row = 0; row < row_count_; ++row) {
+          float* gated = row_of(buffers_.gate, row, spec.ffn_width) + output;
+          kernels_.gated(spec.activation, gated, row_of(buffers_.up, row, spec.ffn_width) + output, outputs,
+                         gated);
+        }
+      });
 }
 
 // Every row that is left wants logits.
@@ -251,12 +264,11 @@ void StepMember::head() {
       {{&parts_.weights.head(), parts_.head_form, {buffers_.logits, static_cast<size_t>(spec_.vocab_size)}}}};
   multiply_shared(products, normed_rows());
   if (spec_.logit_softcap == 0.0f) return;
-  PanelRange panels = panel_share(products, 0, product_share());
-  int output = panels.begin * kPanelRows;
-  int outputs = std::min(spec_.vocab_size, panels.end * kPanelRows) - output;
-  for (int index = 0; index < row_count_ && outputs > 0; ++index) {
-    kernels_.softcap(spec_.logit_softcap, outputs, row_of(buffers_.logits, index, spec_.vocab_size) + output);
-  }
+  meet();
+  const auto values = static_cast<int64_t>(row_count_) * spec_.vocab_size;
+  Share share = share_of(values, thread_, parts_.pool.size());
+  kernels_.softcap(spec_.logit_softcap, static_cast<int>(share.end - share.begin),
+                   buffers_.logits + share.begin);
 }
 
 void StepMember::norm_rows(const float* weight, ActivationForm form) {
@@ -290,21 +302,44 @@ void StepMember::add_branch(const float* post_norm) {
 }
 
 ActivationRows StepMember::activation(const float* values, int in, int rows) const {
-  return {
-      .floats = {.rows = rows, .in = in, .stride = static_cast<size_t>(in), .values = values},
-      .codes = {.rows = rows, .in = in, .codes = rows_.codes, .scales = rows_.scales, .sums = rows_.sums}};
+  return {.floats = {.rows = rows, .in = in, .stride = static_cast<size_t>(in), .values = values},
+          .codes = {.rows = rows, .in = in, .codes = rows_.codes, .scales = rows_.scales, .sums = rows_.sums},
+          .wide = {.rows = rows,
+                   .in = in,
+                   .codes = rows_.wide_codes,
+                   .scales = rows_.scales,
+                   .sums = rows_.wide_sums}};
 }
 
 ActivationRows StepMember::normed_rows() const {
   return activation(rows_.normed, spec_.width, row_count_);
 }
 
-ProductShare StepMember::product_share() const {
-  return {.thread = thread_, .threads = parts_.pool.size(), .kernel_scratch = own_.kernel_scratch};
+template <class Count, class Work>
+void StepMember::share_work(Count count_of, int64_t most, Work work) {
+  WorkClaims& claims = (*step_.claims)[jobs_ % 2];
+  // All have left the job before this one.
+  (*step_.claims)[(jobs_ + 1) % 2].reset(thread_);
+  ++jobs_;
+  const int members = std::min(parts_.pool.size(), kHelpedMembers);
+  for (int i = 0; i < members; ++i) {
+    const int member = (thread_ + i) % parts_.pool.size();
+    const int64_t count = count_of(member);
+    // Small towards the end, when others wait.
+    const int64_t piece_items = std::clamp<int64_t>(count / kPieces, 1, most);
+    for (Share piece = claims.take(member, count, piece_items); piece.begin < piece.end;
+         piece = claims.take(member, count, piece_items)) {
+      work(member, piece);
+    }
+  }
 }
 
 void StepMember::multiply_shared(std::span<const Product> products, const ActivationRows& x) {
-  multiply_all(kernels_, products, x, product_share());
+  share_work([&](int member) { return panels_in_share(products, share_of_member(member)); },
+             panel_tile(row_count_),
+             [&](int member, Share piece) {
+               multiply_piece(kernels_, products, x, piece, share_of_member(member), own_.kernel_scratch);
+             });
 }
 
 Share StepMember::row_share(int count) const {

@@ -48,7 +48,12 @@ class StepMember {
 
   [[nodiscard]] ActivationRows activation(const float* values, int in, int rows) const;
   [[nodiscard]] ActivationRows normed_rows() const;
-  [[nodiscard]] ProductShare product_share() const;
+  // Calls work(member, piece) until all parts are taken: first for this member's own, then for those of its
+  // neighbours. count_of(member): items of a member's part; pieces have at most `most`. A barrier must lie
+  // between one call and the next.
+  template <class Count, class Work>
+  void share_work(Count count_of, int64_t most, Work work);
+  [[nodiscard]] ProductShare share_of_member(int member) const { return {member, parts_.pool.size()}; }
   void multiply_shared(std::span<const Product> products, const ActivationRows& x);
   void meet() const { parts_.pool.barrier(); }
   [[nodiscard]] bool is_last(int layer) const { return layer + 1 == static_cast<int>(spec_.layers.size()); }
@@ -71,6 +76,7 @@ class StepMember {
   int row_count_;
   Share my_rows_;
   bool only_logit_rows_ = false;  // row i is logit row i
+  int jobs_ = 0;                  // that work was shared for
 };
 
 }  // namespace quire

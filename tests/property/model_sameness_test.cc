@@ -31,21 +31,21 @@ void PrintTo(const TinyCase& tiny, std::ostream* out) {
 
 std::vector<TinyCase> tiny_cases() {
   using enum TensorType;
-  auto all = [](ActivationTerms terms) { return ActivationPrecision{terms, terms, terms, terms, terms}; };
-  ActivationPrecision twice = all(ActivationTerms::kTwo);
-  ActivationPrecision once = all(ActivationTerms::kOne);
+  auto all = [](ActivationCodes codes) { return ActivationPrecision{codes, codes, codes, codes, codes}; };
+  ActivationPrecision wide = all(ActivationCodes::kWide);
+  ActivationPrecision int8 = all(ActivationCodes::kInt8);
   std::vector<TinyCase> cases = {
       {.name = "gqa1", .model = {.heads = 3, .kv_heads = 3, .type = kQ4_0, .other_type = kQ8_0}},
-      {.name = "gqa3", .model = {.heads = 3, .kv_heads = 1, .type = kQ4_1}, .precision = once},
+      {.name = "gqa3", .model = {.heads = 3, .kv_heads = 1, .type = kQ4_1}, .precision = int8},
       {.name = "gqa7_bias",
        .model = {.architecture = "qwen2", .heads = 14, .kv_heads = 2, .head_dim = 16, .type = kQ5_0},
        .kv_type = KvType::kF32},
       {.name = "window_qk_norm",
        .model =
            {.architecture = "gemma3", .layers = 7, .heads = 4, .kv_heads = 1, .window = 40, .type = kQ5_1}},
-      {.name = "twice",
+      {.name = "wide",
        .model = {.heads = 4, .kv_heads = 2, .type = kQ4_1, .other_type = kQ5_0},
-       .precision = twice},
+       .precision = wide},
       {.name = "k_quants",
        .model = {.layers = 1,
                  .width = 256,
