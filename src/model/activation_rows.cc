@@ -9,7 +9,7 @@ namespace {
 
 // A group's error is its scale squared, up to a factor; one that has this many times the mean error of its
 // row is an outlier. A function of the row alone, so of no matter to the determinism duty.
-constexpr double kOutlierError = 2;
+constexpr double kOutlierError = 4;
 
 }  // namespace
 

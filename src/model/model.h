@@ -30,7 +30,7 @@ using ModelProbe =
 // an outlier: a second term is what the first lost, quantised again.
 enum class ActivationCodes : uint8_t {
   kInt8,
-  kInt8Outliers,  // a second term for groups that lose more than twice the row's mean
+  kInt8Outliers,  // a second term for groups that lose more than four times the row's mean
   kWide,          // 14 bits
 };
 
