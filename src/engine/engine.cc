@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -11,13 +10,12 @@
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "engine/cache_scopes.h"
+#include "engine/engine_door.h"
 #include "engine/engine_loop.h"
 #include "engine/engine_plan.h"
 #include "engine/inbox.h"
 #include "engine/model_package.h"
-#include "engine/request_check.h"
 #include "engine/seq_ids.h"
-#include "engine/token_stream.h"
 #include "files/gguf_file.h"
 #include "kv/kv_store.h"
 #include "model/model.h"
@@ -27,9 +25,6 @@ namespace quire {
 namespace {
 
 constexpr int kRunningSequencesMax = 256;
-// Requests that want logits of every prompt token go in chunks of at most about this much of them.
-constexpr uint64_t kPromptLogitsBytes = 32 << 20;
-constexpr int kPromptChunkMin = 16;
 
 // The text side of a model file.
 struct TextParts {
@@ -69,11 +64,6 @@ class TextLoader {
   std::thread thread_;
 };
 
-uint64_t system_seed() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
 // Everything that open() makes, in the order in which it may be torn down from the end.
 struct Parts {
   ModelInfo info;
@@ -91,15 +81,24 @@ class LoadedEngine final : public Engine {
  public:
   explicit LoadedEngine(Parts parts)
       : parts_(std::move(parts)),
-        loop_({.pool = parts_.pool.get(),
-               .model = parts_.model.get(),
-               .kv = parts_.kv.get(),
-               .scheduler = parts_.scheduler.get(),
-               .inbox = parts_.inbox.get(),
+        door_({.scheduler = parts_.scheduler.get(),
+               .inbox = parts_.inbox,
+               .tokenizer = parts_.text.tokenizer,
                .clock = &clock_,
-               .tokenizer = parts_.text.tokenizer.get(),
                .seq_ids = &seq_ids_,
-               .end_tokens = end_tokens()}),
+               .scopes = &scopes_,
+               .vocab_size = parts_.info.vocab_size,
+               .sequences_max = parts_.sequences_max}),
+        loop_(
+            {.pool = parts_.pool.get(),
+             .forward = [this](const StepPlan& plan, KvStore& kv) { return parts_.model->forward(plan, kv); },
+             .kv = parts_.kv.get(),
+             .scheduler = parts_.scheduler.get(),
+             .inbox = parts_.inbox.get(),
+             .clock = &clock_,
+             .tokenizer = parts_.text.tokenizer.get(),
+             .seq_ids = &seq_ids_,
+             .end_tokens = end_tokens()}),
         thread_([this] { loop_.run(); }) {}
 
   ~LoadedEngine() override {
@@ -120,12 +119,12 @@ class LoadedEngine final : public Engine {
 
  private:
   [[nodiscard]] std::vector<TokenId> end_tokens() const;
-  [[nodiscard]] int prefill_chunk(const Request& request) const;
 
   const Parts parts_;
   const MonotonicClock clock_;
   SeqIds seq_ids_;
   CacheScopes scopes_;
+  EngineDoor door_;
   EngineLoop loop_;
   std::thread thread_;
 };
@@ -139,46 +138,9 @@ std::vector<TokenId> LoadedEngine::end_tokens() const {
   return ends;
 }
 
-int LoadedEngine::prefill_chunk(const Request& request) const {
-  if (!request.prompt_logprobs) return request.prefill_chunk_tokens;
-  const auto row_bytes = static_cast<uint64_t>(parts_.info.vocab_size) * sizeof(float);
-  const int most = std::max(kPromptChunkMin, static_cast<int>(kPromptLogitsBytes / row_bytes));
-  return request.prefill_chunk_tokens == 0 ? most : std::min(most, request.prefill_chunk_tokens);
-}
-
 Result<TokenStream> LoadedEngine::submit(Request request) {
-  TRY(validate_request(request,
-                       {.vocab_size = parts_.info.vocab_size, .sequences_max = parts_.sequences_max}));
-  SequenceRequest sequence;
-  sequence.max_tokens = request.sampling.max_tokens;
-  sequence.priority = request.priority;
-  sequence.prefill_chunk_tokens = prefill_chunk(request);
-  sequence.prompt_logits = request.prompt_logprobs ? PromptLogits::kAll : PromptLogits::kLast;
-  sequence.sequences = sequences_wanted(request);
-  sequence.pace = request.beam ? GroupPace::kTogether : GroupPace::kFree;
-  sequence.prompt = std::move(request.prompt_token_ids);
-  TRY(parts_.scheduler->check_admissible(sequence));
-  sequence.scope = scopes_.scope_of(request.cache_salt);
-  sequence.seq = seq_ids_.next();
-  auto state = std::make_shared<TokenStream::State>(
-      StreamStart{.seq = sequence.seq,
-                  .inbox = parts_.inbox,
-                  .tokenizer = parts_.text.tokenizer,
-                  .stops = request.sampling.stop,
-                  .choices = request.n,
-                  .prompt_tokens = static_cast<int>(sequence.prompt.size()),
-                  .submitted_ns = clock_.now_ns()});
-  const uint64_t seed = request.sampling.seed ? *request.sampling.seed : system_seed();
-  const bool chooses = sequence.max_tokens > 0;
-  TRY(parts_.inbox->submit({.sequence = std::move(sequence),
-                            .sampling = std::move(request.sampling),
-                            .seed = seed,
-                            .n = request.n,
-                            .best_of = chooses ? samples_wanted(request) : request.n,
-                            .beam = chooses ? request.beam : std::nullopt,
-                            .prompt_logprobs = request.prompt_logprobs,
-                            .stream = state}));
-  return TokenStream(std::move(state));
+  return TRY(door_.submit(std::move(request)))
+  .stream;
 }
 
 Result<uint64_t> LoadedEngine::pin_prefix(PrefixPin pin) {
@@ -188,18 +150,12 @@ Result<uint64_t> LoadedEngine::pin_prefix(PrefixPin pin) {
   while (auto event = stream.next()) {
     if (event->error) return std::unexpected(std::move(*event->error));
   }
-  PinOrder order;
-  order.tokens = std::move(pin.prompt_token_ids);
-  order.scope = scopes_.scope_of(pin.cache_salt);
-  order.ttl_ms = pin.ttl_ms;
-  return TRY(parts_.inbox->order_pin(std::move(order)).get())
+  return TRY(door_.order_pin(std::move(pin)).get())
   .value;
 }
 
 Result<> LoadedEngine::unpin_prefix(uint64_t pin_id) {
-  PinOrder order;
-  order.unpin = PinId{pin_id};
-  TRY(parts_.inbox->order_pin(std::move(order)).get());
+  TRY(door_.order_unpin(PinId{pin_id}).get());
   return {};
 }
 

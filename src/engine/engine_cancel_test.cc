@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/engine_door.h"
 #include "engine/engine_loop.h"
 #include "engine/model_package.h"
-#include "engine/request_check.h"
 #include "engine/tiny_engine.h"
 
 namespace quire {
@@ -19,9 +19,10 @@ class WatchingClock final : public Clock {
  public:
   [[nodiscard]] int64_t now_ns() const override {
     if (watch) watch();
-    return real_.now_ns();
+    return real_.now_ns() + ahead_ns;
   }
   std::function<void()> watch;
+  int64_t ahead_ns = 0;
 
  private:
   const MonotonicClock real_;
@@ -34,6 +35,7 @@ class LoopWorld {
     int block_rows = 100;  // of 32 tokens
     int running_sequences_max = 64;
     int step_tokens_max = 64;
+    int pinned_blocks_max = 0;
   };
 
   static int blocks(const Options& options) { return options.block_rows * 32 / kDefaultBlockTokens; }
@@ -52,10 +54,19 @@ class LoopWorld {
                     .block_counts = {blocks(options)},
                     .context_length = kTinyContext,
                     .step_tokens_max = options.step_tokens_max,
-                    .running_sequences_max = options.running_sequences_max}),
+                    .running_sequences_max = options.running_sequences_max,
+                    .pinned_blocks_max = options.pinned_blocks_max}),
         tokenizer_(tokenizer_of(file_).value()),
+        door_({.scheduler = &scheduler_,
+               .inbox = inbox_,
+               .tokenizer = tokenizer_,
+               .clock = &clock_,
+               .seq_ids = &ids_,
+               .scopes = &scopes_,
+               .vocab_size = kTinyVocab,
+               .sequences_max = options.running_sequences_max}),
         loop_({.pool = &pool_,
-               .model = model_.get(),
+               .forward = [this](const StepPlan& plan, KvStore& kv) { return model_->forward(plan, kv); },
                .kv = kv_.get(),
                .scheduler = &scheduler_,
                .inbox = inbox_.get(),
@@ -66,29 +77,10 @@ class LoopWorld {
 
   // The number of the request, from 0.
   size_t submit(const Request& request) {
-    SequenceRequest sequence{.seq = ids_.next(),
-                             .prompt = request.prompt_token_ids,
-                             .max_tokens = request.sampling.max_tokens,
-                             .prefill_chunk_tokens = request.prefill_chunk_tokens,
-                             .sequences = sequences_wanted(request),
-                             .pace = request.beam ? GroupPace::kTogether : GroupPace::kFree};
-    EXPECT_TRUE(scheduler_.check_admissible(sequence).has_value());
-    seqs_.push_back(sequence.seq);
-    streams_.push_back(std::make_shared<TokenStream::State>(
-        StreamStart{.seq = sequence.seq,
-                    .inbox = inbox_,
-                    .tokenizer = tokenizer_,
-                    .choices = request.n,
-                    .prompt_tokens = static_cast<int>(request.prompt_token_ids.size())}));
-    EXPECT_TRUE(inbox_
-                    ->submit({.sequence = std::move(sequence),
-                              .sampling = request.sampling,
-                              .seed = 1,
-                              .n = request.n,
-                              .best_of = samples_wanted(request),
-                              .beam = request.beam,
-                              .stream = streams_.back()})
-                    .has_value());
+    auto accepted = door_.submit(request);
+    EXPECT_TRUE(accepted.has_value());
+    seqs_.push_back(accepted->seq);
+    streams_.push_back(std::move(accepted->stream));
     return seqs_.size() - 1;
   }
 
@@ -103,7 +95,7 @@ class LoopWorld {
       if (gone_at < 0 && cancelled_at >= 0 && !scheduler_.contains(seq)) gone_at = steps;
       if (cancelled_at < 0 && scheduler_.contains(seq) &&
           is_time(scheduler_.figures(seq), scheduler_.request_figures(seq))) {
-        streams_[number]->cancel();
+        streams_[number].cancel();
         cancelled_at = steps;
       }
       close_when_idle();
@@ -117,11 +109,14 @@ class LoopWorld {
   // The events of a request, read when all is over.
   std::vector<TokenEvent> events(size_t number) {
     std::vector<TokenEvent> events;
-    while (auto event = streams_[number]->next()) events.push_back(std::move(*event));
+    while (auto event = streams_[number].next()) events.push_back(std::move(*event));
     return events;
   }
 
   [[nodiscard]] Inbox& inbox() { return *inbox_; }
+  [[nodiscard]] EngineDoor& door() { return door_; }
+  void beat() { loop_.beat(); }
+  void wait_ms(int64_t ms) { clock_.ahead_ns += ms * 1'000'000; }
   [[nodiscard]] Scheduler& scheduler() { return scheduler_; }
   [[nodiscard]] SeqId seq(size_t number) const { return seqs_[number]; }
   [[nodiscard]] EngineStats stats() const { return loop_.stats(); }
@@ -150,14 +145,18 @@ class LoopWorld {
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>(1000);
   WatchingClock clock_;
   SeqIds ids_;
+  CacheScopes scopes_;
+  EngineDoor door_;
   EngineLoop loop_;
   std::vector<SeqId> seqs_;
-  std::vector<std::shared_ptr<TokenStream::State>> streams_;
+  std::vector<TokenStream> streams_;
 };
 
 Request growing(uint32_t seed, int prompt_tokens, int max_tokens) {
-  return {.prompt_token_ids = random_prompt(prompt_tokens, seed),
-          .sampling = {.max_tokens = max_tokens, .logit_bias = {{kTinyBroken, -100.0f}}, .ignore_eos = true}};
+  return {
+      .prompt_token_ids = random_prompt(prompt_tokens, seed),
+      .sampling = {
+          .max_tokens = max_tokens, .logit_bias = {{kTinyBroken, -100.0f}}, .seed = 1, .ignore_eos = true}};
 }
 
 // It is over within one step, with one final event a choice; the neighbours never notice.
@@ -292,6 +291,23 @@ TEST(EngineCancel, ASlowReaderHoldsNobodyUp) {
   EXPECT_EQ(events.size(), 4u * 50);
   EXPECT_LE(events.size(), 4u * (33 + 50 + 1));
   EXPECT_EQ(world.stats().pools[0].open + world.stats().pools[0].pinned, 0);
+}
+
+// An engine that nobody asks anything has no other occasion to say so.
+TEST(EngineFigures, ForgetAPinWhoseTimeIsOver) {
+  LoopWorld world({.pinned_blocks_max = 40});
+  const std::vector<int32_t> prompt = random_prompt(64, 1);
+  world.submit({.prompt_token_ids = prompt, .sampling = {.max_tokens = 0}});
+  while (world.stats().steps == 0 || world.stats().running > 0) world.beat();
+  auto answer = world.door().order_pin({.prompt_token_ids = prompt, .ttl_ms = 1'000'000});
+  world.beat();
+  ASSERT_TRUE(answer.get().has_value());
+  EXPECT_EQ(world.stats().pins, 1);
+  EXPECT_EQ(world.stats().pools[0].pinned, 64 / kDefaultBlockTokens);
+  world.wait_ms(2'000'000);
+  world.beat();
+  EXPECT_EQ(world.stats().pins, 0);
+  EXPECT_EQ(world.stats().pools[0].pinned, 0);
 }
 
 }  // namespace

@@ -43,16 +43,24 @@ EngineLoop::EngineLoop(EngineParts parts)
 
 void EngineLoop::run() {
   parts_.pool->pin_caller();
-  while (true) {
-    if (live_.empty()) parts_.scheduler->audit();
-    InboxBatch batch = live_.empty() ? parts_.inbox->wait_and_take() : parts_.inbox->take();
-    const bool closed = batch.state == InboxBatch::State::kClosed;
-    admit(std::move(batch));
-    if (closed) break;
+  do {
+    if (!live_.empty()) continue;
+    parts_.scheduler->audit();
+    parts_.inbox->wait();
+  } while (beat());
+}
+
+bool EngineLoop::beat() {
+  InboxBatch batch = parts_.inbox->take();
+  const bool closed = batch.state == InboxBatch::State::kClosed;
+  admit(std::move(batch));
+  if (!closed) {
     if (!live_.empty()) step();
+    return true;
   }
   while (!live_.empty()) end_open_choices(*live_.begin()->second, {.finish = FinishReason::kCancelled});
   parts_.scheduler->audit();
+  return false;
 }
 
 void EngineLoop::admit(InboxBatch batch) {
@@ -80,7 +88,9 @@ void EngineLoop::admit(InboxBatch batch) {
     parts_.scheduler->add(std::move(sequence));
   }
   for (const Cancellation& cancellation : batch.cancellations) cancel(cancellation);
+  const int pins = parts_.scheduler->pins().count();
   parts_.scheduler->expire_pins(parts_.clock->now_ns());
+  if (parts_.scheduler->pins().count() != pins) publish();
   for (PinOrder& order : batch.pin_orders) {
     Result<PinId> answer = carry_out(order);
     publish();
@@ -122,7 +132,7 @@ void EngineLoop::step() {
   poison_unwritten(step.plan, *parts_.kv);
 #endif
   for (const BlockCopy& copy : step.copies) parts_.kv->copy_block(copy.group, copy.from, copy.to);
-  LogitsView logits = parts_.model->forward(step.plan, *parts_.kv);
+  const LogitsView logits = parts_.forward(step.plan, *parts_.kv);
   std::vector<RowJob> jobs = row_jobs(step);
   evaluate(jobs, logits);
   std::vector<Outcome> outcomes = this->outcomes(jobs, step);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,13 +13,13 @@
 
 #include "base/clock.h"
 #include "base/thread_pool.h"
+#include "core/step_plan.h"
 #include "engine/decoding.h"
 #include "engine/inbox.h"
 #include "engine/sampler.h"
 #include "engine/seq_ids.h"
 #include "engine/token_stream.h"
 #include "kv/kv_store.h"
-#include "model/model.h"
 #include "quire/engine.h"
 #include "sched/scheduler.h"
 
@@ -27,7 +28,8 @@ namespace quire {
 // What the loop works with; all of it outlives the loop.
 struct EngineParts {
   ThreadPool* pool = nullptr;
-  Model* model = nullptr;
+  // The model: writes K and V of the plan's rows, returns the logits that it wants.
+  std::function<LogitsView(const StepPlan&, KvStore&)> forward{};
   KvStore* kv = nullptr;
   Scheduler* scheduler = nullptr;
   Inbox* inbox = nullptr;
@@ -38,7 +40,7 @@ struct EngineParts {
 };
 
 // run() is the body of the engine thread, and all but stats() belongs to it. Each beat: take the inbox, plan,
-// copy blocks, forward, sample, commit, emit.
+// copy blocks, forward, sample, commit, emit. Whoever has no thread for it calls beat() himself.
 // Invariants: (1) every choice of a submission ends with exactly one final event; (2) when that is emitted,
 // the blocks of what has ended are back in the pools and stats() says so; (3) a fault of one request ends
 // that request alone; (4) without requests the thread sleeps. Cost of a beat beside forward(): O(sequences of
@@ -47,8 +49,11 @@ class EngineLoop {
  public:
   explicit EngineLoop(EngineParts parts);
 
-  // Until the inbox is closed; then cancels all that lives and checks that no block is held.
+  // Beats until the inbox is closed; sleeps while nothing lives.
   void run();
+  // One beat; never sleeps. False when the inbox was closed: then all that lived is cancelled, and checked
+  // that no block is held.
+  bool beat();
 
   // Any thread; never waits for a step.
   [[nodiscard]] EngineStats stats() const;

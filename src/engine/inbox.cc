@@ -48,21 +48,15 @@ void Inbox::close() {
 
 InboxBatch Inbox::take() {
   std::lock_guard lock(mutex_);
-  return take_locked();
+  return std::exchange(batch_, InboxBatch{.state = batch_.state});
 }
 
-InboxBatch Inbox::wait_and_take() {
+void Inbox::wait() {
   std::unique_lock lock(mutex_);
   arrived_.wait(lock, [this] {
     return !batch_.submissions.empty() || !batch_.cancellations.empty() || !batch_.pin_orders.empty() ||
            batch_.state == InboxBatch::State::kClosed;
   });
-  return take_locked();
-}
-
-InboxBatch Inbox::take_locked() {
-  InboxBatch taken = std::exchange(batch_, InboxBatch{.state = batch_.state});
-  return taken;
 }
 
 void Inbox::left_queue(int count) {

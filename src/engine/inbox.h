@@ -70,14 +70,12 @@ class Inbox {
   // Takes what there is.
   [[nodiscard]] InboxBatch take();
   // Sleeps until there is something or it is closed.
-  [[nodiscard]] InboxBatch wait_and_take();
+  void wait();
   // `count` requests had their first step, or ended before it.
   void left_queue(int count);
   [[nodiscard]] int waiting_count() const;
 
  private:
-  InboxBatch take_locked();
-
   const int capacity_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;

@@ -229,6 +229,7 @@ void Scheduler::add(SequenceRequest request) {
   const QueuePlace place =
       queue_place({.step = impl_->steps, .priority = request.priority, .order = impl_->arrivals++});
   SequenceGroup& group = impl_->groups[place.arrival];
+  group.first = id;
   group.place = place;
   group.priority = request.priority;
   group.prompt_tokens = static_cast<int>(request.prompt.size());
@@ -346,6 +347,13 @@ void Scheduler::note_step_time(const StepTime& time) {
 
 bool Scheduler::contains(SeqId seq) const {
   return impl_->sequences.contains(seq);
+}
+
+std::vector<LivingSequence> Scheduler::living() const {
+  std::vector<LivingSequence> living;
+  for (const auto& [arrival, group] : impl_->groups)
+    for (const Sequence* s : group.members) living.push_back({.seq = s->request.seq, .request = group.first});
+  return living;
 }
 
 SequenceFigures Scheduler::figures(SeqId seq) const {

@@ -108,6 +108,12 @@ struct SequenceFigures {
   int blocks_used = 0;      // held now, over all groups
 };
 
+// A sequence that has not ended, and the first one of its request, which may have.
+struct LivingSequence {
+  SeqId seq;
+  SeqId request;
+};
+
 // Figures of one living request.
 struct RequestFigures {
   int sequences = 0;
@@ -185,6 +191,8 @@ class Scheduler {
   void note_step_time(const StepTime& time);
 
   [[nodiscard]] bool contains(SeqId seq) const;
+  // By the arrival of their requests.
+  [[nodiscard]] std::vector<LivingSequence> living() const;
   [[nodiscard]] SequenceFigures figures(SeqId seq) const;
   // Of the request that `seq` belongs to.
   [[nodiscard]] RequestFigures request_figures(SeqId seq) const;

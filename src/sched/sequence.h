@@ -67,6 +67,7 @@ struct Sequence {
 // run or wait together; (3) between forks and the next step there may be more than sequences_max members.
 struct SequenceGroup {
   std::vector<Sequence*> members;
+  SeqId first;  // the sequence that it came with
   QueuePlace place;
   int priority = 0;
   int prompt_tokens = 0;

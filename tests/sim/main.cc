@@ -15,7 +15,7 @@ namespace {
 struct Arguments {
   uint64_t seed = 1;
   int64_t steps = std::numeric_limits<int64_t>::max();
-  int requests = 1000;
+  int64_t requests = 1000;
   std::optional<size_t> world;  // of the named ones; else one by the seed
 };
 
@@ -30,8 +30,8 @@ std::optional<Arguments> parse(int argc, char** argv) {
       arguments.seed = static_cast<uint64_t>(value);
     } else if (std::strcmp(argv[i], "--steps") == 0) {
       arguments.steps = value;
-    } else if (std::strcmp(argv[i], "--requests") == 0 && value <= std::numeric_limits<int>::max()) {
-      arguments.requests = static_cast<int>(value);
+    } else if (std::strcmp(argv[i], "--requests") == 0) {
+      arguments.requests = value;
     } else if (std::strcmp(argv[i], "--world") == 0) {
       arguments.world = static_cast<size_t>(value);
     } else {
@@ -51,15 +51,19 @@ int main(int argc, char** argv) {
                named_worlds().size() - 1);
     return 2;
   }
+  quire::ThreadPool pool(1);
   Simulation simulation(arguments->world ? named_worlds()[*arguments->world] : random_world(arguments->seed),
-                        arguments->seed);
-  const auto violation = simulation.run(arguments->requests, arguments->steps);
+                        arguments->seed, pool);
+  const auto violation = simulation.run({.requests = arguments->requests, .steps_max = arguments->steps});
   const Totals& totals = simulation.totals();
   fmt::print(
-      "{} requests ({} refused, {} cancelled), {} steps, {} rows, {} preemptions, {} hits, {} copies, {} "
-      "forks, {} pins\n",
-      totals.requests, totals.refused, totals.cancelled, totals.steps, totals.rows, totals.preemptions,
-      totals.hits, totals.copies, totals.forks, totals.pins);
+      "{} requests ({} refused, {} broken, {} still there at the end), {} steps, {} rows, {} tokens, {} "
+      "preemptions, {} evictions, {} hits, {} copies, {} forks, {} pins, {} events read late\n"
+      "left in the inbox {}, queued {}, prefilling {}, decoding {}, forked {}, preempted {}, finished {}\n",
+      totals.requests, totals.refused, totals.errors, totals.stopped, totals.steps, totals.rows,
+      totals.tokens, totals.preemptions, totals.evictions, totals.hits, totals.copies, totals.forks,
+      totals.pins, totals.read_late, totals.left_at[0], totals.left_at[1], totals.left_at[2],
+      totals.left_at[3], totals.left_at[4], totals.left_at[5], totals.left_at[6]);
   if (violation) fmt::print(stderr, "{}\n", *violation);
   return violation ? 1 : 0;
 }

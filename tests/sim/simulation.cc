@@ -5,19 +5,36 @@
 
 #include "tests/sim/checkers/block_conservation.h"
 #include "tests/sim/checkers/block_reads.h"
+#include "tests/sim/checkers/cancels.h"
 #include "tests/sim/checkers/door.h"
 #include "tests/sim/checkers/fairness.h"
 #include "tests/sim/checkers/liveness.h"
 #include "tests/sim/checkers/pinned_prefixes.h"
 #include "tests/sim/checkers/preemptions.h"
+#include "tests/sim/checkers/summaries.h"
 #include "tests/sim/checkers/token_oracle.h"
 
 namespace quire::sim {
 namespace {
 
-// The manual clock: a step takes this long.
-double step_ms(int decode_rows, int prefill_rows) {
-  return 3.0 + 0.05 * decode_rows + 0.5 * prefill_rows;
+// What a step takes on the manual clock.
+double step_ms(const StepPlan& plan) {
+  double ms = 3;
+  for (const PlannedSequence& sequence : plan.sequences)
+    ms += sequence.tokens.size() == 1 ? 0.05 : 0.5 * static_cast<double>(sequence.tokens.size());
+  return ms;
+}
+
+std::shared_ptr<const Tokenizer> toy_tokenizer() {
+  static const std::shared_ptr<const Tokenizer> tokenizer = [] {
+    const std::vector<std::string_view> tokens(toy_pieces().begin(), toy_pieces().end());
+    std::vector<int32_t> types(kVocab, 1);
+    types[kEos] = types[kBroken] = 3;
+    return Tokenizer::from_fields(
+               {.model = "gpt2", .pre = "gpt-2", .tokens = tokens, .token_types = types, .eos = kEos})
+        .value();
+  }();
+  return tokenizer;
 }
 
 }  // namespace
@@ -25,299 +42,333 @@ double step_ms(int decode_rows, int prefill_rows) {
 Totals& Totals::operator+=(const Totals& other) {
   requests += other.requests;
   refused += other.refused;
-  cancelled += other.cancelled;
   steps += other.steps;
-  rows += other.rows;
   abandoned += other.abandoned;
+  stopped += other.stopped;
+  rows += other.rows;
+  tokens += other.tokens;
   preemptions += other.preemptions;
-  hits += other.hits;
+  evictions += other.evictions;
   copies += other.copies;
+  hits += other.hits;
   forks += other.forks;
   pins += other.pins;
-  for (size_t i = 0; i < ended_as.size(); ++i) ended_as[i] += other.ended_as[i];
+  errors += other.errors;
+  read_late += other.read_late;
+  for (size_t i = 0; i < left_at.size(); ++i) left_at[i] += other.left_at[i];
+  digest = digest * 31 + other.digest;
   return *this;
 }
 
-Simulation::Simulation(const World& world, uint64_t seed)
+Simulation::Simulation(const World& world, uint64_t seed, ThreadPool& pool)
     : world_(world),
       options_(options_of(world)),
+      clients_(world, seed),
+      kv_(KvStore::create(options_.geometry, options_.block_counts).value()),
       scheduler_(options_),
-      model_(options_.geometry, kVocab),
-      clients_(world, seed) {
-  checkers_.push_back(std::make_unique<BlockConservation>(scheduler_, options_));
-  checkers_.push_back(std::make_unique<BlockReads>(scheduler_, options_));
-  checkers_.push_back(std::make_unique<TokenOracle>(scheduler_, options_));
-  checkers_.push_back(std::make_unique<Liveness>(scheduler_, options_));
-  checkers_.push_back(std::make_unique<Fairness>(scheduler_, options_));
-  checkers_.push_back(std::make_unique<Preemptions>(scheduler_, options_));
-  checkers_.push_back(std::make_unique<Door>(scheduler_, options_));
-  checkers_.push_back(std::make_unique<PinnedPrefixes>(scheduler_, options_));
+      inbox_(std::make_shared<Inbox>(world.inbox_requests_max)),
+      door_({.scheduler = &scheduler_,
+             .inbox = inbox_,
+             .tokenizer = toy_tokenizer(),
+             .clock = &clock_,
+             .seq_ids = &seq_ids_,
+             .scopes = &scopes_,
+             .vocab_size = kVocab,
+             .sequences_max = std::min(options_.running_sequences_max, options_.step_tokens_max)}),
+      loop_({.pool = &pool,
+             .forward = [this](const StepPlan& plan, KvStore& kv) { return forward(plan, kv); },
+             .kv = kv_.get(),
+             .scheduler = &scheduler_,
+             .inbox = inbox_.get(),
+             .clock = &clock_,
+             .tokenizer = toy_tokenizer().get(),
+             .seq_ids = &seq_ids_,
+             .end_tokens = {kEos}}) {
+  const Watched watched{.options = options_,
+                        .scheduler = scheduler_,
+                        .loop = loop_,
+                        .inbox = *inbox_,
+                        .inbox_requests_max = world.inbox_requests_max,
+                        .kv = *kv_};
+  checkers_.push_back(std::make_unique<BlockConservation>(watched));
+  checkers_.push_back(std::make_unique<BlockReads>(watched));
+  checkers_.push_back(std::make_unique<TokenOracle>(watched));
+  checkers_.push_back(std::make_unique<Summaries>(watched));
+  checkers_.push_back(std::make_unique<Liveness>(watched));
+  checkers_.push_back(std::make_unique<Cancels>(watched));
+  checkers_.push_back(std::make_unique<Fairness>(watched));
+  checkers_.push_back(std::make_unique<Preemptions>(watched));
+  checkers_.push_back(std::make_unique<Door>(watched));
+  checkers_.push_back(std::make_unique<PinnedPrefixes>(watched));
 }
 
+// After a violation requests may live.
 Simulation::~Simulation() {
-  while (!requests_.empty()) end_request(requests_.begin()->first);
+  inbox_->close();
+  loop_.beat();
 }
 
 std::optional<std::string> Simulation::first_violation() const {
   for (const auto& checker : checkers_)
     if (!checker->violations().empty())
-      return fmt::format("step {}: {}", totals_.steps, checker->violations().front());
+      return fmt::format("beat {}: {}", beats_, checker->violations().front());
   return std::nullopt;
 }
 
-std::optional<std::string> Simulation::run(int requests, int64_t steps_max) {
-  while ((totals_.requests < requests || !requests_.empty()) && totals_.steps < steps_max) {
+std::optional<std::string> Simulation::run(const RunLength& length) {
+  while ((totals_.requests < length.requests || !requests_.empty()) && totals_.steps < length.steps_max) {
     if (clients_.below(3) == 0)
-      for (int i = clients_.below(world_.requests_per_step) + 1; i > 0 && totals_.requests < requests; --i)
+      for (int i = clients_.below(world_.requests_per_beat) + 1; i > 0 && totals_.requests < length.requests;
+           --i)
         arrive();
-    cancel_some();
-    read_slowly();
-    pin_some();
-    step();
-    if (requests_.empty()) tell([](Checker& checker) { checker.on_silence(); });
-    if (auto violation = first_violation()) return violation;
+    leave_some();
+    pin_and_unpin_some();
+    beat();
+    if (first_violation()) break;
+    read_some();
+    give_up_a_step();
+    drop_a_scope();
+    if (living_.empty() && inbox_->waiting_count() == 0) tell([](Checker& checker) { checker.on_silence(); });
+    if (first_violation()) break;
   }
-  return std::nullopt;
+  if (!first_violation()) stop();
+  count();
+  return first_violation();
 }
 
 void Simulation::arrive() {
-  const SeqId seq{++ids_};
-  ClientRequest client = clients_.draw(seq);
+  Client client = clients_.draw();
   ++totals_.requests;
-  if (const auto answer = scheduler_.check_admissible(client.sequence); !answer) {
+  auto accepted = door_.submit(client.request);
+  if (!accepted) {
     ++totals_.refused;
-    tell([&](Checker& checker) { checker.on_refusal({.client = client, .error = answer.error()}); });
+    tell([&](Checker& checker) { checker.on_refusal({.wish = client.request, .error = accepted.error()}); });
     return;
   }
-  tell([&](Checker& checker) { checker.on_arrival({.client = client, .step = totals_.steps}); });
-  const Tokens& prompt = client.sequence.prompt;
-  sequences_[seq] = {.seq = seq,
-                     .request = seq,
-                     .tokens = prompt,
-                     .turns = {},
-                     .prompt_answers = {},
-                     .prompt_tokens = static_cast<int>(prompt.size())};
-  scheduler_.add(client.sequence);
-  requests_[seq] = {.client = std::move(client), .step = totals_.steps, .sequences = {seq}, .forked = false};
-}
-
-void Simulation::cancel(SeqId request) {
-  ++totals_.cancelled;
-  const SequenceFigures figures = scheduler_.figures(requests_.at(request).sequences.front());
-  ++totals_.ended_as[static_cast<size_t>(figures.state)];
-  end_request(request);
-}
-
-void Simulation::cancel_some() {
-  std::vector<SeqId> cancelled;
-  for (const auto& [seq, request] : requests_) {
-    const int after = request.client.cancel_after;
-    const bool preempted = scheduler_.figures(request.sequences.front()).state == SequenceState::kPreempted;
-    if ((after >= 0 && totals_.steps - request.step >= after) ||
-        (preempted && request.client.leaves_when_preempted))
-      cancelled.push_back(seq);
-  }
-  for (SeqId seq : cancelled) cancel(seq);
-  // Now and then one sample of several is given up.
-  if (requests_.empty() || clients_.below(20) > 0) return;
-  auto request = requests_.begin();
-  std::advance(request, clients_.below(static_cast<int>(requests_.size())));
-  if (request->second.sequences.size() > 1) end(request->second.sequences.back());
-}
-
-// A reader who has fallen behind leaves when it has read enough, long after the tokens were made.
-void Simulation::read_slowly() {
-  std::vector<SeqId> left;
-  for (auto& [seq, request] : requests_) {
-    const ClientRequest& client = request.client;
-    if (client.leave_after < 0 || (totals_.steps - request.step) % client.read_every != 0) continue;
-    const LiveSequence& first = sequences_.at(request.sequences.front());
-    if (request.read_tokens < std::ssize(first.turns)) ++request.read_tokens;
-    if (request.read_tokens > client.leave_after) left.push_back(seq);
-  }
-  for (SeqId seq : left) cancel(seq);
-}
-
-void Simulation::pin_some() {
-  const auto now_ns = static_cast<int64_t>(now_ms_ * 1e6);
-  scheduler_.expire_pins(now_ns);
-  tell([&](Checker& checker) { checker.on_time(now_ns); });
-  if (clients_.below(200) == 0) {
-    const CacheScope scope = clients_.leave_scope();
-    scheduler_.drop_scope(scope);
-    tell([&](Checker& checker) { checker.on_scope_drop(scope); });
-  }
-  if (world_.pinned_blocks_max == 0 || clients_.below(2) > 0) return;
-  if (!pins_.empty() && clients_.below(4) == 0) {
-    const PinId pin = pins_.back();
-    pins_.pop_back();
-    // Its time may have been over.
-    if (scheduler_.unpin_prefix(pin)) tell([&](Checker& checker) { checker.on_unpin(pin); });
-    return;
-  }
-  const Tokens prefix = clients_.draw_prefix();
-  const PinRequest request{
-      .scope = clients_.draw_scope(), .tokens = prefix, .now_ns = now_ns, .ttl_ms = 1 + clients_.below(300)};
-  const auto pin = scheduler_.pin_prefix(request);
-  if (!pin) return;
-  ++totals_.pins;
-  pins_.push_back(*pin);
+  LiveRequest& request = requests_[accepted->seq];
+  request.client = std::move(client);
+  request.stream.emplace(std::move(accepted->stream));
+  request.answer.choices.resize(static_cast<size_t>(request.client.request.n));
+  request.arrived_beat = beats_;
   tell([&](Checker& checker) {
-    checker.on_pin({.id = *pin,
-                    .scope = request.scope,
-                    .tokens = prefix,
-                    .expires_ns = now_ns + request.ttl_ms * 1'000'000});
+    checker.on_arrival({.request = accepted->seq, .wish = request.client.request});
   });
 }
 
-void Simulation::step() {
-  const ScheduledStep step = scheduler_.plan_step();
+void Simulation::leave_some() {
+  for (auto& [seq, request] : requests_) {
+    const Client& client = request.client;
+    if (!request.stream || request.answer.cut != Answer::Cut::kNot) continue;
+    const bool at_stage = client.leaves == Client::Leaves::kAtStage && client.leave_at == request.stage;
+    const bool after_beats =
+        client.leave_after_beats >= 0 && beats_ - request.arrived_beat >= client.leave_after_beats;
+    const bool after_tokens =
+        client.leave_after_tokens >= 0 && request.answer.token_count() > client.leave_after_tokens;
+    if (at_stage || after_beats || after_tokens) leave(seq, request);
+  }
+}
+
+void Simulation::leave(SeqId seq, LiveRequest& request) {
+  ++totals_.left_at[static_cast<size_t>(request.stage)];
+  if (!std::exchange(request.left, true)) tell([&](Checker& checker) { checker.on_leave(seq); });
+  if (request.client.exit == Client::Exit::kCancels) {
+    request.answer.cut = Answer::Cut::kCancelled;
+    request.stream->cancel();
+  } else {
+    request.answer.cut = Answer::Cut::kDropped;
+    finish_reading(seq, request);
+  }
+}
+
+void Simulation::beat() {
+  const int64_t begin_ns = clock_.now_ns();
+  tell([&](Checker& checker) { checker.on_time(begin_ns); });
+  loop_.beat();
+  ++beats_;
+  look_around();
+  settle_pins(begin_ns);
+  tell([&](Checker& checker) { checker.on_beat(living_); });
+}
+
+LogitsView Simulation::forward(const StepPlan& plan, KvStore& kv) {
   ++totals_.steps;
-  tell([&](Checker& checker) { checker.on_plan(step); });
-  if (clients_.below(20) == 0) {
-    ++totals_.abandoned;
-    scheduler_.abandon_step();
-    tell([](Checker& checker) { checker.on_abandon(); });
+  const std::vector<LivingSequence> living = scheduler_.living();
+  const Planned planned{.plan = plan, .living = living};
+  tell([&](Checker& checker) { checker.on_plan(planned); });
+  // A wrong plan is not computed: the run ends with this beat.
+  static const std::vector<float> nothing(size_t{1} << 16, 0.0f);
+  if (first_violation())
+    return {.values = std::span(nothing).first(static_cast<size_t>(plan.logit_row_count() * kVocab)),
+            .vocab_size = kVocab};
+  const LogitsView logits = model_.forward(plan, kv);
+  tell([&](Checker& checker) { checker.on_computed(planned); });
+  clock_.advance_ms(step_ms(plan));
+  return logits;
+}
+
+// Who lives after the beat, and where they are.
+void Simulation::look_around() {
+  living_ = scheduler_.living();
+  for (auto& [seq, request] : requests_) request.sequences.clear();
+  for (const LivingSequence& sequence : living_) {
+    requests_.at(sequence.request).sequences.push_back(sequence.seq);
+    totals_.forks += sequence.seq != sequence.request && sequence.seq > newest_ ? 1 : 0;
+  }
+  for (const LivingSequence& sequence : living_) newest_ = std::max(newest_, sequence.seq);
+  for (auto& [seq, request] : requests_) update_stage(seq, request);
+}
+
+void Simulation::update_stage(SeqId seq, LiveRequest& request) {
+  if (request.stage == Stage::kFinished) return;
+  if (request.sequences.empty()) {
+    request.stage = Stage::kFinished;
+    tell([&](Checker& checker) { checker.on_gone(seq); });
     return;
   }
-  if (first_violation()) {
-    scheduler_.abandon_step();
+  const SequenceFigures figures = scheduler_.figures(request.sequences.front());
+  switch (figures.state) {
+    case SequenceState::kWaiting:
+      request.stage = Stage::kQueued;
+      break;
+    case SequenceState::kPreempted:
+      request.stage = Stage::kPreempted;
+      break;
+    case SequenceState::kPrefilling:
+      request.stage = Stage::kPrefilling;
+      break;
+    case SequenceState::kDecoding:
+      request.stage = request.sequences.size() > 1 ? Stage::kForked : Stage::kDecoding;
+      break;
+  }
+}
+
+void Simulation::order_pin(PrefixPin pin) {
+  if (pin.prompt_token_ids.empty()) return;
+  PinWish wish{.pin = pin, .answer = door_.order_pin(std::move(pin))};
+  pin_wishes_.push_back(std::move(wish));
+}
+
+// Prefixes that may be cached or not; those whose computation was a request of its own come from
+// finish_reading().
+void Simulation::pin_and_unpin_some() {
+  if (world_.pinned_blocks_max == 0 || clients_.below(2) > 0) return;
+  if (pins_.empty() || clients_.below(4) > 0) {
+    order_pin({.prompt_token_ids = clients_.draw_prefix(),
+               .cache_salt = clients_.draw_salt(),
+               .ttl_ms = 1 + clients_.below(300)});
     return;
   }
-  std::vector<Turn> turns;
-  compute(step, turns);
-  tell([&](Checker& checker) { checker.on_computed(step); });
-  commit(step, turns);
+  const auto at = pins_.begin() + clients_.below(static_cast<int>(pins_.size()));
+  const PinId pin = *at;
+  pins_.erase(at);
+  (void)door_.order_unpin(pin);
+  tell([&](Checker& checker) { checker.on_unpin(pin); });
 }
 
-void Simulation::compute(const ScheduledStep& step, std::vector<Turn>& turns) {
-  for (const BlockCopy& copy : step.copies) model_.copy(copy);
-  totals_.copies += std::ssize(step.copies);
-  totals_.rows += step.plan.row_count();
-  const std::vector<TokenId> next = model_.forward(step.plan);
-  size_t row = 0;
-  for (size_t i = 0; i < step.plan.sequences.size(); ++i) {
-    const PlannedSequence& planned = step.plan.sequences[i];
-    const size_t rows = planned.tokens.size() - static_cast<size_t>(planned.logits_from);
-    take_answers(planned, std::span(next).subspan(row, rows));
-    row += rows;
-    const bool completes = std::ranges::find(step.completing, static_cast<int>(i)) != step.completing.end();
-    if (completes) turns.push_back({.seq = planned.seq, .model_token = next[row - 1]});
+void Simulation::settle_pins(int64_t ordered_ns) {
+  for (PinWish& wish : pin_wishes_) {
+    const Result<PinId> pin = wish.answer.get();
+    if (!pin) continue;
+    ++totals_.pins;
+    pins_.push_back(*pin);
+    tell([&](Checker& checker) {
+      checker.on_pin({.id = *pin,
+                      .scope = scopes_.scope_of(wish.pin.cache_salt),
+                      .tokens = wish.pin.prompt_token_ids,
+                      .expires_ns = ordered_ns + wish.pin.ttl_ms * 1'000'000});
+    });
   }
+  pin_wishes_.clear();
 }
 
-void Simulation::take_answers(const PlannedSequence& planned, std::span<const TokenId> next) {
-  LiveSequence& sequence = sequences_.at(planned.seq);
-  if (requests_.at(sequence.request).client.sequence.prompt_logits != PromptLogits::kAll) return;
-  for (size_t i = 0; i < next.size(); ++i) {
-    const int position = planned.first_position + planned.logits_from + static_cast<int>(i);
-    if (position < sequence.prompt_tokens) sequence.prompt_answers.push_back(next[i]);
+void Simulation::read_some() {
+  for (auto& [seq, request] : requests_)
+    if (request.stream) read(seq, request);
+  std::erase_if(requests_, [](const auto& entry) {
+    return !entry.second.stream && entry.second.stage == Stage::kFinished;
+  });
+}
+
+void Simulation::read(SeqId seq, LiveRequest& request) {
+  const Client& client = request.client;
+  const bool finished = request.stage == Stage::kFinished;
+  if (!finished && (beats_ - request.arrived_beat) % client.read_every != 0) return;
+  const bool waits_to_leave = client.leaves == Client::Leaves::kAtStage &&
+                              client.leave_at == Stage::kFinished && request.answer.cut == Answer::Cut::kNot;
+  if (waits_to_leave) return;
+  int wanted = finished ? std::numeric_limits<int>::max() : client.read_most;
+  for (; wanted > 0 && !request.answer.is_complete(); --wanted) {
+    auto event = request.stream->try_next();
+    if (!event) break;
+    totals_.read_late += finished ? 1 : 0;
+    totals_.tokens += event->token_id ? 1 : 0;
+    totals_.errors += event->error ? 1 : 0;
+    const auto token = static_cast<uint64_t>(event->token_id.value_or(kVocab));
+    totals_.digest = (totals_.digest * 31 + seq.value * 1000 + token) ^ static_cast<uint64_t>(event->choice);
+    request.answer.take(std::move(*event));
   }
+  // When the engine is through with it, all of it is there.
+  if (finished || request.answer.is_complete()) finish_reading(seq, request);
 }
 
-void Simulation::append(LiveSequence& sequence, TokenId model_token, int turn) {
-  sequence.tokens.push_back((model_token + turn) % kVocab);
-  sequence.turns.push_back(turn);
+void Simulation::finish_reading(SeqId seq, LiveRequest& request) {
+  request.answer.summary = request.stream->summary();
+  request.stream.reset();
+  // A stop string may have ended it: the engine learns of that now.
+  if (request.stage != Stage::kFinished && !std::exchange(request.left, true))
+    tell([&](Checker& checker) { checker.on_leave(seq); });
+  const Request& wish = request.client.request;
+  tell(
+      [&](Checker& checker) { checker.on_answer({.request = seq, .wish = wish, .answer = request.answer}); });
+  totals_.preemptions += request.answer.summary.kv.preemptions;
+  totals_.hits += request.answer.summary.usage.cached_tokens > 0 ? 1 : 0;
+  Tokens text = wish.prompt_token_ids;
+  if (!request.answer.choices.empty())
+    text.insert(text.end(), request.answer.choices[0].tokens.begin(), request.answer.choices[0].tokens.end());
+  clients_.remember(std::move(text));
+  if (request.client.pin_ms > 0 && request.answer.cut == Answer::Cut::kNot && clients_.uses(wish.cache_salt))
+    order_pin({.prompt_token_ids = wish.prompt_token_ids,
+               .cache_salt = wish.cache_salt,
+               .ttl_ms = request.client.pin_ms});
 }
 
-void Simulation::commit(const ScheduledStep& step, const std::vector<Turn>& turns) {
-  std::vector<SampledToken> sampled;
-  std::map<SeqId, std::vector<Turn>> by_request;
-  for (const Turn& turn : turns) {
-    LiveSequence& sequence = sequences_.at(turn.seq);
-    by_request[sequence.request].push_back(turn);
-    if (requests_.at(sequence.request).client.sequence.max_tokens == 0) continue;
-    append(sequence, turn.model_token, 0);
-    sampled.push_back({.seq = turn.seq, .token = sequence.tokens.back()});
+// A plan that comes to nothing, although its blocks were copied, leaves everything as it was.
+void Simulation::give_up_a_step() {
+  if (living_.empty() || clients_.below(20) > 0) return;
+  const ScheduledStep step = scheduler_.plan_step();
+  ++totals_.abandoned;
+  for (const BlockCopy& copy : step.copies) kv_->copy_block(copy.group, copy.from, copy.to);
+  tell([&](Checker& checker) { checker.on_plan({.plan = step.plan, .living = living_}); });
+  scheduler_.abandon_step();
+  tell([](Checker& checker) { checker.on_abandon(); });
+}
+
+void Simulation::drop_a_scope() {
+  if (clients_.below(200) > 0 || !pin_wishes_.empty()) return;
+  const CacheScope scope = scopes_.scope_of(clients_.leave_salt());
+  scheduler_.drop_scope(scope);
+  tell([&](Checker& checker) { checker.on_scope_drop(scope); });
+}
+
+// Whoever still lives is cancelled; their streams outlive the engine's work.
+void Simulation::stop() {
+  inbox_->close();
+  for (auto& [seq, request] : requests_) {
+    if (request.stage == Stage::kFinished) continue;
+    ++totals_.stopped;
+    if (request.answer.cut == Answer::Cut::kNot) request.answer.cut = Answer::Cut::kCancelled;
   }
-  const auto decodes = std::ranges::count_if(
-      step.plan.sequences, [](const PlannedSequence& planned) { return planned.tokens.size() == 1; });
-  const int prefill_rows = step.plan.row_count() - static_cast<int>(decodes);
-  scheduler_.commit_step(sampled);
-  const double ms = step_ms(static_cast<int>(decodes), prefill_rows);
-  now_ms_ += ms;
-  scheduler_.note_step_time(
-      {.decode_rows = static_cast<int>(decodes), .prefill_rows = prefill_rows, .ms = ms});
-  for (auto& [request, its_turns] : by_request) go_on(requests_.at(request), its_turns);
-  tell([](Checker& checker) { checker.on_commit(); });
+  loop_.beat();
+  look_around();
+  read_some();
+  tell([](Checker& checker) { checker.on_silence(); });
 }
 
-bool Simulation::has_ended(const LiveSequence& sequence, const ClientRequest& client) const {
-  if (std::ssize(sequence.turns) >= client.sequence.max_tokens) return true;
-  return !client.ignores_eos && !sequence.turns.empty() && sequence.tokens.back() == kEos;
-}
-
-void Simulation::go_on(LiveRequest& request, const std::vector<Turn>& turns) {
-  const ClientRequest client = request.client;
-  if (client.sequence.max_tokens > 0 && client.sequence.sequences > 1) {
-    if (client.use == Use::kSamples && !request.forked) fork_samples(request, turns.front());
-    if (client.use == Use::kBeams) branch_beams(request, turns);
-  }
-  // A request that ends with its last sequence is gone after that.
-  const std::vector<SeqId> members = request.sequences;
-  for (SeqId seq : members) {
-    const auto sequence = sequences_.find(seq);
-    const bool moved = std::ranges::any_of(turns, [&](const Turn& turn) { return turn.seq == seq; });
-    if (sequence == sequences_.end()) continue;
-    if ((moved || client.sequence.max_tokens > 0) && has_ended(sequence->second, client)) end(seq);
-  }
-}
-
-void Simulation::fork_samples(LiveRequest& request, const Turn& turn) {
-  request.forked = true;
-  for (int i = 1; i < request.client.sequence.sequences; ++i) fork(request, turn, i);
-}
-
-// As beam search does it: some beams go on in several ways, others are dropped, the width stays.
-void Simulation::branch_beams(LiveRequest& request, const std::vector<Turn>& turns) {
-  std::vector<Turn> kept;
-  std::vector<SeqId> dropped;
-  for (const Turn& turn : turns) {
-    if (!kept.empty() && clients_.below(4) == 0) {
-      dropped.push_back(turn.seq);
-    } else {
-      kept.push_back(turn);
-    }
-  }
-  const auto width = static_cast<size_t>(request.client.sequence.sequences);
-  for (int i = 0; request.sequences.size() - dropped.size() < width; ++i)
-    fork(request, kept[static_cast<size_t>(clients_.below(static_cast<int>(kept.size())))], 1 + i);
-  for (SeqId seq : dropped) end(seq);
-}
-
-void Simulation::fork(LiveRequest& request, const Turn& parent, int turn) {
-  const LiveSequence& from = sequences_.at(parent.seq);
-  LiveSequence child = from;
-  child.seq = {++ids_};
-  child.tokens.pop_back();
-  child.turns.pop_back();
-  append(child, parent.model_token, turn);
-  scheduler_.fork({.parent = parent.seq, .child = child.seq, .token = child.tokens.back()});
-  ++totals_.forks;
-  tell([&](Checker& checker) { checker.on_fork(from, child); });
-  request.sequences.push_back(child.seq);
-  sequences_.emplace(child.seq, std::move(child));
-}
-
-void Simulation::end(SeqId seq) {
-  const auto sequence = sequences_.find(seq);
-  tell([&](Checker& checker) { checker.on_end(sequence->second); });
-  const SequenceFigures figures = scheduler_.figures(seq);
-  totals_.preemptions += figures.preemptions;
-  totals_.hits += figures.cached_tokens > 0 ? 1 : 0;
-  const SeqId request = sequence->second.request;
-  clients_.remember(std::move(sequence->second.tokens));
-  scheduler_.finish(seq);
-  sequences_.erase(sequence);
-  std::erase(requests_.at(request).sequences, seq);
-  if (!requests_.at(request).sequences.empty()) return;
-  requests_.erase(request);
-  tell([&](Checker& checker) { checker.on_request_end(request); });
-}
-
-void Simulation::end_request(SeqId request) {
-  const std::vector<SeqId> members = requests_.at(request).sequences;
-  for (SeqId seq : members) end(seq);
+void Simulation::count() {
+  const EngineStats stats = loop_.stats();
+  totals_.rows = static_cast<int64_t>(stats.rows);
+  totals_.copies = static_cast<int64_t>(stats.block_copies);
+  totals_.evictions = static_cast<int64_t>(stats.evictions);
 }
 
 }  // namespace quire::sim

@@ -28,6 +28,7 @@ const std::vector<World>& named_worlds() {
       {{0, 9}, 2, {30, 30}, 16, 8, 2, 0, 4, 0, KvPolicy::kPaged},
       {{0}, 4, {24}, 16, 8, 1, 0, 4, 0, KvPolicy::kContiguous},
       {{0, 9}, 2, {40, 40}, 16, 8, 3, 0, 4, 0, KvPolicy::kContiguous},
+      {{0}, 4, {24}, 16, 8, 2, 0, 8, 0, KvPolicy::kRadix, 5},  // a full inbox
   };
   return worlds;
 }
@@ -46,17 +47,21 @@ World random_world(uint64_t seed) {
   world.running_sequences_max = between(1, 16);
   world.priorities = between(1, 3);
   world.itl_target_ms = between(0, 2) == 0 ? between(2, 30) : 0;
-  world.requests_per_step = between(1, 8);
+  world.requests_per_beat = between(1, 8);
   if (between(0, 2) == 0)
     world.pinned_blocks_max = between(0, *std::ranges::min_element(world.block_counts) / 2);
   if (between(0, 3) == 0) world.kv_policy = static_cast<KvPolicy>(between(0, 1));
+  world.inbox_requests_max = between(0, 3) == 0 ? between(1, 10) : 200;
   return world;
 }
 
 SchedulerOptions options_of(const World& world) {
   KvGeometry geometry{.block_tokens = world.block_tokens, .type = KvType::kF32, .groups = {}};
-  for (int window : world.windows)
-    geometry.groups.push_back({.layers = {}, .kv_heads = 1, .key_dim = 1, .value_dim = 1, .window = window});
+  for (int window : world.windows) {
+    const int layer = static_cast<int>(geometry.groups.size());
+    geometry.groups.push_back(
+        {.layers = {layer}, .kv_heads = 1, .key_dim = 2, .value_dim = 2, .window = window});
+  }
   return {.geometry = geometry,
           .block_counts = world.block_counts,
           .context_length = 60,

@@ -1,4 +1,4 @@
-// The scheduler's surroundings in a simulation: pools, limits and who comes.
+// An engine's surroundings in a simulation: pools, limits and who comes.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,10 @@ struct World {
   int running_sequences_max = 8;
   int priorities = 1;         // distinct ones
   int itl_target_ms = 0;      // 0 = none
-  int requests_per_step = 3;  // most that arrive at once
+  int requests_per_beat = 3;  // most that arrive at once
   int pinned_blocks_max = 0;
   KvPolicy kv_policy = KvPolicy::kRadix;
+  int inbox_requests_max = 200;
 };
 
 // Worlds that were made to hurt: eight blocks, one row a step, tight windows, blocks of odd sizes.

@@ -8,20 +8,21 @@
 namespace quire::sim {
 
 // Every row that a step may see was written for exactly these tokens and is still held: none is read before
-// it is written, after it is freed, or in another text's place. Follows each row by a hash of its prefix,
-// without the model.
+// it is written, after it is freed, or in another text's place. Marks each row in the store with a hash of
+// its prefix, and wipes the frames of free blocks.
 class BlockReads : public Checker {
  public:
-  BlockReads(const Scheduler& scheduler, SchedulerOptions options);
-  void on_computed(const ScheduledStep& step) override;
+  explicit BlockReads(const Watched& watched);
+  void on_plan(const Planned& planned) override;
+  void on_computed(const Planned& planned) override;
+  void on_abandon() override;
+  void on_beat(std::span<const LivingSequence>) override { wipe_free_blocks(); }
 
  private:
-  uint64_t& row(size_t group, BlockId block, int slot);
-  void forget_free();
-  void copy(const BlockCopy& copy);
-  void check_reads(const PlannedSequence& planned, const std::vector<uint64_t>& prefixes);
+  void wipe_free_blocks();
+  void check_reads(const PlannedSequence& planned, size_t group, std::span<const uint64_t> prefixes);
 
-  std::vector<std::vector<uint64_t>> rows_;  // [group][block, slot]: hash of the prefix; 0 = not written
+  std::vector<std::vector<bool>> wiped_;  // [group][block]: and free since then
 };
 
 }  // namespace quire::sim

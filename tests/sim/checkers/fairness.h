@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <string>
 
 #include "tests/sim/checkers/checker.h"
 
@@ -15,12 +16,10 @@ class Fairness : public Checker {
  public:
   using Checker::Checker;
   void on_arrival(const Arrived& arrived) override;
-  void on_plan(const ScheduledStep& step) override;
+  void on_plan(const Planned& planned) override;
   void on_abandon() override { before_.clear(); }
-  void on_commit() override;
-  void on_fork(const LiveSequence& parent, const LiveSequence& child) override;
-  void on_end(const LiveSequence& sequence) override { sequences_.erase(sequence.seq); }
-  void on_request_end(SeqId request) override { waiting_.erase(request); }
+  void on_beat(std::span<const LivingSequence> living) override;
+  void on_gone(SeqId request) override;
 
  private:
   struct Waiting {
@@ -28,17 +27,20 @@ class Fairness : public Checker {
     int overtaken = 0;
   };
   struct Known {
-    SeqId request;
     GroupPace pace = GroupPace::kFree;
-    CacheScope scope;
+    std::string salt;
   };
-  [[nodiscard]] bool has_leader(SeqId request) const;
-  void check_queue();
+  struct Before {
+    SeqId request;
+    SequenceFigures figures;
+  };
+  [[nodiscard]] bool has_leader(SeqId request, std::span<const LivingSequence> living) const;
+  void check_queue(std::span<const LivingSequence> living);
   void check_decodes(const std::set<SeqId>& planned);
 
   std::map<SeqId, Waiting> waiting_;  // never admitted yet
-  std::map<SeqId, Known> sequences_;
-  std::map<SeqId, SequenceFigures> before_;  // after the last commit
+  std::map<SeqId, Known> requests_;
+  std::map<SeqId, Before> before_;  // after the last beat
   int64_t steps_ = 0;
 };
 

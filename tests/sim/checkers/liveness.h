@@ -6,15 +6,17 @@
 
 namespace quire::sim {
 
-// Every request ends within the steps that its own work and that of all who lived beside it take at one row a
-// step, done again for every preemption that is allowed.
+// While somebody lives every beat is a step, and every request ends within the steps that its own work and
+// that of all who lived beside it take at one row a step, done again for every preemption that is allowed.
+// How fast its client reads makes no difference.
 class Liveness : public Checker {
  public:
   using Checker::Checker;
   void on_arrival(const Arrived& arrived) override;
-  void on_plan(const ScheduledStep& step) override;
-  void on_abandon() override { ++abandoned_; }
-  void on_request_end(SeqId request) override;
+  void on_plan(const Planned& planned) override;
+  void on_abandon() override;
+  void on_beat(std::span<const LivingSequence> living) override;
+  void on_gone(SeqId request) override;
 
  private:
   struct Life {
@@ -24,6 +26,7 @@ class Liveness : public Checker {
   };
   std::map<SeqId, Life> alive_;
   int64_t steps_ = 0, abandoned_ = 0, work_come_ = 0, work_gone_ = 0;
+  bool stepped_ = false;  // in this beat
 };
 
 }  // namespace quire::sim

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "tests/sim/checkers/checker.h"
 
@@ -14,12 +15,13 @@ class PinnedPrefixes : public Checker {
   void on_pin(const Pinned& pinned) override { pins_[pinned.id] = pinned; }
   void on_unpin(PinId pin) override { pins_.erase(pin); }
   void on_time(int64_t now_ns) override;
-  void on_scope_drop(CacheScope scope) override { dropped_before_ = scope.value + 1; }
-  void on_plan(const ScheduledStep& step) override;
+  void on_scope_drop(CacheScope scope) override { dropped_.insert(scope.value); }
+  void on_plan(const Planned& planned) override;
+  void on_beat(std::span<const LivingSequence>) override;
 
  private:
   std::map<PinId, Pinned> pins_;
-  uint64_t dropped_before_ = 0;  // scopes before it are forgotten
+  std::set<uint64_t> dropped_;  // scopes that are forgotten
 };
 
 }  // namespace quire::sim

@@ -9,8 +9,8 @@ namespace quire::sim {
 class Preemptions : public Checker {
  public:
   using Checker::Checker;
-  void on_arrival(const Arrived& arrived) override;
-  void on_end(const LiveSequence& sequence) override;
+  void on_arrival(const Arrived& arrived) override { priorities_ |= arrived.wish.priority != 0; }
+  void on_beat(std::span<const LivingSequence> living) override;
 
  private:
   bool priorities_ = false;

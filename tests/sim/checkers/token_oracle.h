@@ -1,21 +1,22 @@
 #pragma once
 
-#include "sched/toy_model.h"
+#include "tests/sim/alone.h"
 #include "tests/sim/checkers/checker.h"
 
 namespace quire::sim {
 
-// Every sequence says what the model says alone, without blocks: each sampled token, turned as the client
-// turned it, and each prompt answer, once and in order.
+// Every choice says what it says alone, without blocks and neighbours, token for token and letter for letter,
+// and ends as it ends alone; one that was cut off says a beginning of it. Prompt positions come once each and
+// in order.
 class TokenOracle : public Checker {
  public:
-  TokenOracle(const Scheduler& scheduler, SchedulerOptions options);
-  void on_arrival(const Arrived& arrived) override;
-  void on_end(const LiveSequence& sequence) override;
+  using Checker::Checker;
+  void on_answer(const Answered& answered) override;
 
  private:
-  const ToyModel model_;
-  std::unordered_map<SeqId, PromptLogits> prompt_logits_;
+  void check_choice(const Answered& answered, size_t choice, const ChoiceAlone& alone);
+  void check_broken(const Answered& answered);
+  void check_positions(const Answered& answered, const AnswerAlone& alone);
 };
 
 }  // namespace quire::sim
