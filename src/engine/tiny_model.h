@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <random>
 #include <string>
 #include <vector>
@@ -114,10 +115,22 @@ class TinyWeights {
   std::mt19937 random_{20};
 };
 
+// A file that goes when the test program ends.
+struct TinyModelFile {
+  std::string path;
+
+  TinyModelFile() = default;
+  TinyModelFile(const TinyModelFile&) = delete;
+  TinyModelFile& operator=(const TinyModelFile&) = delete;
+  ~TinyModelFile() {
+    if (!path.empty()) std::remove(path.c_str());
+  }
+};
+
 // The path of such a model, written once per test program.
 inline const std::string& tiny_model_path(TinyKind kind) {
-  static std::string paths[2];
-  std::string& path = paths[static_cast<int>(kind)];
+  static TinyModelFile files[2];
+  std::string& path = files[static_cast<int>(kind)].path;
   if (path.empty()) {
     GgufWriter writer = tiny_metadata(kind);
     TinyWeights(writer).add_all();
