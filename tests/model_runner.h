@@ -30,6 +30,7 @@ struct RunnerOptions {
   int step_tokens_max = 256;
   int step_logits_max = 256;
   unsigned placement = 0;  // blocks are handed out in order (0) or shuffled by this seed
+  PackedCacheOptions packed_cache = {};
 };
 
 // A sequence and the blocks that it was given. Blocks are never given back: a runner is for one test.
@@ -63,7 +64,8 @@ class ModelRunner {
                                             .arithmetic = options.arithmetic,
                                             .precision = options.precision,
                                             .step_tokens_max = options.step_tokens_max,
-                                            .step_logits_max = options.step_logits_max}));
+                                            .step_logits_max = options.step_logits_max,
+                                            .packed_cache = options.packed_cache}));
     TRY(runner->reset());
     return runner;
   }

@@ -192,6 +192,10 @@ struct EngineOptions {
   std::string kv_policy = "radix";
   int pinned_tokens_max =
       0;  // of pinned prefixes, rounded up to blocks; their blocks come on top of the pools
+  // Folder where packed weights are kept, so that the next start only maps them; "" = they are packed in
+  // memory at every start. It holds at most packed_cache_bytes; what was not used for longest goes first.
+  std::string packed_cache{};
+  uint64_t packed_cache_bytes = uint64_t{16} << 30;
 };
 
 // Use of one layer group's pool by running sequences. A slot is one token's place in a block.
@@ -238,8 +242,10 @@ struct ModelInfo {
   int vocab_size = 0;
   int context_length = 0;  // limit in force
   int layers = 0;
-  uint64_t weight_bytes = 0;         // packed
-  uint64_t decode_weight_bytes = 0;  // of them, what one decoded token reads
+  uint64_t weight_bytes = 0;          // packed
+  uint64_t decode_weight_bytes = 0;   // of them, what one decoded token reads
+  std::string weights_from{};         // "memory", "new packed file", "packed file"
+  std::string packed_cache_notice{};  // what was wrong with the packed cache, in a line; else empty
   uint64_t kv_bytes_per_token = 0;
   std::string kv_type;
   std::string kv_key_type;  // what K is stored as: kv_type, or "int8" where int4 would cost too much

@@ -15,39 +15,45 @@
 namespace quire {
 namespace {
 
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
+int64_t nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
 
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) {
     ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
     return fail(code, "path", "cannot open {}: {}", path, std::strerror(errno));
   }
+  return map(file, path);
+}
+
+Result<MappedFile> MappedFile::map(const FileDescriptor& file, const std::string& path) {
   struct stat info;
-  if (::fstat(file.fd, &info) != 0)
+  if (::fstat(file.get(), &info) != 0)
     return fail(ErrorCode::kIo, "path", "cannot stat {}: {}", path, std::strerror(errno));
   if (!S_ISREG(info.st_mode))
     return fail(ErrorCode::kInvalidArgument, "path", "{} is not a regular file", path);
-  auto size = static_cast<size_t>(info.st_size);
-  if (size == 0) return MappedFile(path, {});
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd, 0);
+  const FileStamp stamp{.device = info.st_dev,
+                        .inode = info.st_ino,
+                        .bytes = static_cast<uint64_t>(info.st_size),
+                        .modified_ns = nanoseconds(info.st_mtim),
+                        .changed_ns = nanoseconds(info.st_ctim)};
+  if (stamp.bytes == 0) return MappedFile(path, stamp, {});
+  void* address = ::mmap(nullptr, stamp.bytes, PROT_READ, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED)
     return fail(ErrorCode::kIo, "path", "cannot map {}: {}", path, std::strerror(errno));
-  return MappedFile(path, {static_cast<const std::byte*>(address), size});
+  return MappedFile(path, stamp, {static_cast<const std::byte*>(address), stamp.bytes});
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+    : path_(std::move(other.path_)), stamp_(other.stamp_), bytes_(std::exchange(other.bytes_, {})) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(stamp_, other.stamp_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }

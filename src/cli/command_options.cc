@@ -123,6 +123,24 @@ CLI::App& add_command(CLI::App& app, const std::string& name, const std::string&
   return *app.add_subcommand(name, summary);
 }
 
+void add_packed_cache(CLI::App& app, std::optional<std::string>& target) {
+  add_text(app,
+           {"--packed-cache",
+            "Folder that keeps packed weights for the next start, or 'off' (default: $QUIRE_PACKED, else "
+            "~/.cache/quire/packed)",
+            "DIR"},
+           target);
+}
+
+Result<std::string> packed_cache_folder(const std::optional<std::string>& given) {
+  if (!given) return default_packed_cache();
+  if (given->empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--packed-cache",
+                "--packed-cache: the name of the folder is empty; 'off' keeps none");
+  }
+  return *given == "off" ? std::string() : *given;
+}
+
 void add_model_options(CLI::App& app, ModelArguments& arguments) {
   EngineOptions& engine = arguments.engine;
   add_required_text(app, {"model", "A GGUF file, or the name of a model in the cache", "MODEL"},
@@ -143,6 +161,11 @@ void add_model_options(CLI::App& app, ModelArguments& arguments) {
       app,
       {"--context", "Most tokens of one sequence, prompt and answer; 0 = what the model was made for", "N"},
       {.min = 0}, engine.context_length);
+  add_packed_cache(app, arguments.packed_cache);
+  add_number<uint64_t>(app,
+                       {"--packed-cache-bytes",
+                        "Most that this folder holds; what was not used for longest goes first", "BYTES"},
+                       {}, engine.packed_cache_bytes);
 }
 
 namespace {
@@ -167,6 +190,7 @@ Result<void> check_names(const ModelArguments& arguments) {
 Result<EngineOptions> engine_options(const ModelArguments& arguments) {
   TRY(check_names(arguments));
   EngineOptions options = arguments.engine;
+  options.packed_cache = TRY(packed_cache_folder(arguments.packed_cache));
   options.model_path = TRY(resolve_model(arguments.model));
   options.kv_type = arguments.kv_type.value_or(options.exact ? "f32" : "f16");
   return options;
@@ -191,6 +215,8 @@ Result<std::unique_ptr<Engine>> open_engine(EngineOptions options) {
     const ModelInfo& model = (*engine)->model();
     if (model.kv_key_type != model.kv_type)
       fmt::print(stderr, "{}\n", kept_keys(model.kv_type, model.kv_key_type));
+    if (!model.packed_cache_notice.empty())
+      fmt::print(stderr, "packed cache: {}\n", model.packed_cache_notice);
   }
   return engine;
 }

@@ -106,9 +106,14 @@ CLI::App& add_command(CLI::App& app, const std::string& name, const std::string&
 struct ModelArguments {
   std::string model;
   EngineOptions engine;
-  std::optional<std::string> kv_type;  // absent: f16, or f32 with --exact
+  std::optional<std::string> kv_type;       // absent: f16, or f32 with --exact
+  std::optional<std::string> packed_cache;  // a folder or "off"; absent: default_packed_cache()
 };
 void add_model_options(CLI::App& app, ModelArguments& arguments);
+
+// --packed-cache, and the folder that it means: "" = off. Error: an empty name.
+void add_packed_cache(CLI::App& app, std::optional<std::string>& target);
+[[nodiscard]] Result<std::string> packed_cache_folder(const std::optional<std::string>& given);
 
 // The options with MODEL's path and the defaults that depend on others. Errors name the option.
 [[nodiscard]] Result<EngineOptions> engine_options(const ModelArguments& arguments);

@@ -10,6 +10,7 @@ std::span<const Command> commands() {
       {"template", "Render a chat template", declare_template},
       {"logits", "Log-probabilities at every position of a text", declare_logits},
       {"perplexity", "Mean negative log-likelihood of a text file", declare_perplexity},
+      {"cache", "Show, verify or clear the cache of packed weights", declare_cache},
       {"bench", "Measure speed", declare_bench},
   };
   return kCommands;

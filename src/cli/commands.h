@@ -37,6 +37,7 @@ CommandBody declare_perplexity(CLI::App& app);
 CommandBody declare_tokenize(CLI::App& app);
 CommandBody declare_template(CLI::App& app);
 CommandBody declare_info(CLI::App& app);
+CommandBody declare_cache(CLI::App& app);
 CommandBody declare_bench(CLI::App& app);
 
 }  // namespace quire

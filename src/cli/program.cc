@@ -19,8 +19,9 @@ namespace {
 
 constexpr const char* kFooter =
     "MODEL is a GGUF file (the first part of a split one), or the name of a model in the cache\n"
-    "($QUIRE_MODELS, default ~/.cache/quire/models). Answers and numbers go to stdout, progress and\n"
-    "faults to stderr. Exit status: 0 ok, 1 fault, 2 usage, 130 Ctrl-C, 141 the reader went away.";
+    "($QUIRE_MODELS, default ~/.cache/quire/models). Packed weights are kept in $QUIRE_PACKED (default\n"
+    "~/.cache/quire/packed; 'off' keeps none). Answers and numbers go to stdout, progress and faults to\n"
+    "stderr. Exit status: 0 ok, 1 fault, 2 usage, 130 Ctrl-C, 141 the reader went away.";
 
 struct DeclaredCommand {
   CLI::App* app;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/check.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
@@ -159,6 +160,18 @@ Result<> LoadedEngine::unpin_prefix(uint64_t pin_id) {
   return {};
 }
 
+const char* origin_name(WeightOrigin origin) {
+  switch (origin) {
+    case WeightOrigin::kMemory:
+      return "memory";
+    case WeightOrigin::kNewFile:
+      return "new packed file";
+    case WeightOrigin::kFile:
+      return "packed file";
+  }
+  UNREACHABLE();
+}
+
 int choose_threads(int wanted) {
   constexpr size_t kMost = 256;
   return wanted > 0 ? wanted : static_cast<int>(std::min(kMost, usable_cpus().size()));
@@ -206,12 +219,13 @@ Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
   parts.info.context_length = TRY(choose_context_length(options.context_length, spec));
   TextLoader text(file);
   parts.pool = std::make_unique<ThreadPool>(choose_threads(options.threads));
-  parts.model = TRY(
-      Model::load(file, {.kernels = kernels,
-                         .pool = parts.pool.get(),
-                         .arithmetic = options.exact ? Arithmetic::kFloat32 : Arithmetic::kInt8Activations,
-                         .step_tokens_max = options.step_tokens_max,
-                         .step_logits_max = options.step_tokens_max}));
+  parts.model = TRY(Model::load(
+      file, {.kernels = kernels,
+             .pool = parts.pool.get(),
+             .arithmetic = options.exact ? Arithmetic::kFloat32 : Arithmetic::kInt8Activations,
+             .step_tokens_max = options.step_tokens_max,
+             .step_logits_max = options.step_tokens_max,
+             .packed_cache = {.folder = options.packed_cache, .bytes_max = options.packed_cache_bytes}}));
   TRY(plan_kv(options, parts));
   parts.text = TRY(text.take());
   parts.inbox = std::make_shared<Inbox>(options.inbox_requests_max);
@@ -221,6 +235,8 @@ Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
   parts.info.layers = static_cast<int>(spec.layers.size());
   parts.info.weight_bytes = parts.model->weight_bytes();
   parts.info.decode_weight_bytes = parts.model->decode_weight_bytes();
+  parts.info.weights_from = origin_name(parts.model->weight_origin());
+  parts.info.packed_cache_notice = parts.model->weight_notice();
   parts.info.isa = kernels->name;
   parts.info.threads = parts.pool->size();
   // What building the tables of the vocabulary left behind goes back to the system.

@@ -1,4 +1,4 @@
-// resolve_model(): names of models in the cache.
+// Where models and packed weights are kept; names of models in the cache.
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -96,6 +96,13 @@ std::vector<Candidate> best_matches(const std::vector<Candidate>& candidates, co
 }
 
 }  // namespace
+
+std::string default_packed_cache() {
+  if (const char* given = std::getenv("QUIRE_PACKED"); given != nullptr && *given != '\0')
+    return given == std::string_view("off") ? "" : given;
+  const char* home = std::getenv("HOME");
+  return home == nullptr || *home == '\0' ? "" : (fs::path(home) / ".cache" / "quire" / "packed").string();
+}
 
 Result<std::string> resolve_model(const std::string& model) {
   if (model.empty()) return fail(ErrorCode::kInvalidArgument, "model", "the name of the model is empty");

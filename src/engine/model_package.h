@@ -17,6 +17,10 @@ namespace quire {
 // ($QUIRE_MODELS, default ~/.cache/quire/models). Error kNotFound lists what the cache holds.
 [[nodiscard]] Result<std::string> resolve_model(const std::string& model);
 
+// Where packed weights are kept when nobody says otherwise: $QUIRE_PACKED, default ~/.cache/quire/packed. ""
+// where that is "off", or where there is no home.
+[[nodiscard]] std::string default_packed_cache();
+
 // The tokenizer of a GGUF (also a vocabulary-only one), a tokenizer.json, a SentencePiece tokenizer.model, or
 // a Hugging Face folder. A tokenizer_config.json beside a tokenizer.json is heeded.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path);

@@ -112,6 +112,11 @@ const std::string& GgufFile::path() const {
 uint64_t GgufFile::file_bytes() const {
   return impl_->file_bytes;
 }
+std::vector<FileStamp> GgufFile::stamps() const {
+  std::vector<FileStamp> stamps;
+  for (const MappedFile& mapping : impl_->mappings) stamps.push_back(mapping.stamp());
+  return stamps;
+}
 const std::vector<std::pair<std::string_view, GgufValue>>& GgufFile::metadata() const {
   return impl_->metadata.pairs;
 }

@@ -54,6 +54,8 @@ class GgufFile {
   [[nodiscard]] uint32_t version() const;
   [[nodiscard]] const std::string& path() const;
   [[nodiscard]] uint64_t file_bytes() const;  // of all parts
+  // Of every part's file, when it was opened; none when parsed from memory.
+  [[nodiscard]] std::vector<FileStamp> stamps() const;
   [[nodiscard]] const std::vector<std::pair<std::string_view, GgufValue>>& metadata() const;
   [[nodiscard]] const GgufValue* find(std::string_view key) const;
   // Where the value of `key` stands in the first file, for error messages; nullopt when absent.

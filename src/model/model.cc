@@ -20,7 +20,7 @@ Result<std::unique_ptr<Model>> Model::load(const GgufFile& file, const ModelOpti
   CHECK(options.step_tokens_max > 0 && options.step_logits_max > 0);
   auto impl = std::make_unique<Impl>();
   impl->spec = TRY(read_model_spec(file));
-  impl->weights = TRY(Weights::load(file, impl->spec, *options.pool));
+  impl->weights = TRY(Weights::load(file, impl->spec, *options.pool, options.packed_cache));
   impl->transformer = TRY(Transformer::create(impl->spec, impl->weights, options));
   return std::unique_ptr<Model>(new Model(std::move(impl)));
 }
@@ -35,6 +35,14 @@ const ModelSpec& Model::spec() const {
 
 uint64_t Model::weight_bytes() const {
   return impl_->weights.bytes();
+}
+
+WeightOrigin Model::weight_origin() const {
+  return impl_->weights.origin();
+}
+
+const std::string& Model::weight_notice() const {
+  return impl_->weights.notice();
 }
 
 uint64_t Model::decode_weight_bytes() const {

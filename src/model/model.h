@@ -11,8 +11,10 @@
 #include "core/model_spec.h"
 #include "core/step_plan.h"
 #include "files/gguf_file.h"
+#include "files/packed_cache.h"
 #include "kernels/kernel_table.h"
 #include "kv/kv_store.h"
+#include "model/weights.h"
 
 namespace quire {
 
@@ -52,20 +54,23 @@ struct ModelOptions {
   ActivationPrecision precision = {};  // of kInt8Activations
   int step_tokens_max = 512;           // most rows of one step
   int step_logits_max = 512;           // most logit rows of one step
+  PackedCacheOptions packed_cache = {};
 };
 
 // Owned by the engine; forward() by one thread at a time. Same tokens and positions give the same bits,
 // whatever else is in the step.
 class Model {
  public:
-  // Packs the weights (all pool threads) and releases the file's pages. Errors: kUnsupported for an unknown
-  // architecture (named, with the known ones); kCorruptFile for a missing or misshapen tensor (named, with
-  // shapes).
+  // Packs the weights (all pool threads) and releases the file's pages, or maps them packed. Errors:
+  // kUnsupported for an unknown architecture (named, with the known ones); kCorruptFile for a missing or
+  // misshapen tensor (named, with shapes).
   static Result<std::unique_ptr<Model>> load(const GgufFile& file, const ModelOptions& options);
   ~Model();
 
   [[nodiscard]] const ModelSpec& spec() const;
   [[nodiscard]] uint64_t weight_bytes() const;
+  [[nodiscard]] WeightOrigin weight_origin() const;
+  [[nodiscard]] const std::string& weight_notice() const;  // Weights::notice()
   // What one decoded token reads of them: all but an embedding table that is not the head too.
   [[nodiscard]] uint64_t decode_weight_bytes() const;
 

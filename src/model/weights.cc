@@ -1,64 +1,98 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/checked.h"
 #include "model/weight_names.h"
+#include "model/weight_packer.h"
 
 namespace quire {
 namespace {
 
-constexpr size_t kAlignment = 64;
-// Bytes of a tensor that one thread packs in one go: enough to be one sequential read, and what stays in
-// memory twice is at most one such piece a thread.
-constexpr size_t kPieceBytes = size_t{1} << 20;
+// The age from which on a file's stamp stands for its contents: a change within the clock's tick of the last
+// one need not show. File systems tick up to every 2 seconds.
+constexpr auto kSettled = std::chrono::seconds(3);
 
-// One tensor's way from the file to the arena; exactly one of matrix and vector is set.
-struct Placement {
-  const GgufTensor* tensor = nullptr;
-  size_t offset = 0;  // in the arena
-  PackedMatrix* matrix = nullptr;
-  const float** vector = nullptr;
-};
-
-// Panels [panel_begin, panel_end) of a matrix, or a whole vector.
-struct Piece {
-  const Placement* placement = nullptr;
-  int panel_begin = 0;
-  int panel_end = 0;
-};
-
-std::span<const std::byte> matrix_rows(const Placement& placement, int row_begin, int row_end) {
-  const PackedMatrix& matrix = *placement.matrix;
-  size_t row_bytes = placement.tensor->bytes.size() / static_cast<size_t>(matrix.out);
-  row_end = std::min(row_end, matrix.out);
-  return placement.tensor->bytes.subspan(static_cast<size_t>(row_begin) * row_bytes,
-                                         static_cast<size_t>(row_end - row_begin) * row_bytes);
+// Stands for the state of the model file; zeros when that may not be relied on yet.
+ContentHash state_of(const GgufFile& file) {
+  using std::chrono::nanoseconds;
+  const std::vector<FileStamp> stamps = file.stamps();
+  const nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
+  for (const FileStamp& stamp : stamps) {
+    if (nanoseconds(std::max(stamp.changed_ns, stamp.modified_ns)) > now - kSettled) return {};
+  }
+  return content_hash(std::as_bytes(std::span(stamps)));
 }
 
 }  // namespace
 
-// Places every tensor first, so that the arena is reserved once at its exact size; then packs.
+// Places every tensor first, so that all of them take one run of bytes of known size; then finds or packs it.
 class WeightLoader {
  public:
   WeightLoader(const GgufFile& file, const ModelSpec& spec) : file_(file), spec_(spec) {
     weights_.layers_.resize(spec.layers.size());
   }
 
-  Result<Weights> load(ThreadPool& pool) {
+  Result<Weights> load(ThreadPool& pool, const PackedCacheOptions& cache) {
     TRY(place_all());
-    weights_.arena_ = TRY(PageArena::reserve(bytes_, PageAdvice::kHuge, "the weights"));
-    point_into_arena();
-    pack(pool);
+    const WeightPacker packer(file_, placements_, pool);
+    if (cache.folder.empty() || file_.stamps().empty()) {
+      TRY(pack_into_memory(packer));
+    } else if (auto mapped = map_from_cache(packer, PackedCache(cache)); !mapped) {
+      add_notice(mapped.error().message + "; the weights are packed in memory");
+      TRY(pack_into_memory(packer));
+    }
+    weights_.bytes_ = bytes_;
     if (spec_.tied_embeddings) weights_.head_.matrix = weights_.embedding_;
     return std::move(weights_);
   }
 
  private:
+  Result<> pack_into_memory(const WeightPacker& packer) {
+    weights_.arena_ = TRY(PageArena::reserve(bytes_, PageAdvice::kHuge, "the weights"));
+    packer.pack(weights_.arena_.data());
+    point_into(weights_.arena_.data());
+    return {};
+  }
+
+  Result<> map_from_cache(const WeightPacker& packer, const PackedCache& cache) {
+    const PackedPlan plan = packer.plan();
+    const ContentHash state = state_of(file_);
+    auto found = cache.find(plan);
+    if (found && is_current(*found, packer, state)) {
+      found->touch();
+      weights_.origin_ = WeightOrigin::kFile;
+      weights_.file_ = std::move(*found);
+    } else {
+      if (found) {
+        add_notice(found->path() + " was packed from other contents, it is packed anew");
+      } else if (found.error().code != ErrorCode::kNotFound) {
+        add_notice(found.error().message + ", it is packed anew");
+      }
+      weights_.file_ = TRY(packer.pack(TRY(cache.begin(plan)), state));
+      weights_.origin_ = WeightOrigin::kNewFile;
+    }
+    point_into(weights_.file_->data().data());
+    return {};
+  }
+
+  // Whether the packed file came from what the model file holds now.
+  static bool is_current(const PackedFile& packed, const WeightPacker& packer, const ContentHash& state) {
+    if (packed.has_seen(state)) return true;
+    if (packer.source_hash() != packed.header().source_hash) return false;
+    if (state != ContentHash{}) packed.remember(state);
+    return true;
+  }
+
+  void add_notice(std::string text) {
+    if (!weights_.notice_.empty()) weights_.notice_ += "; ";
+    weights_.notice_ += text;
+  }
+
   Result<> place_all() {
     ModelWeightNames names = model_weight_names(spec_);
     TRY(place_matrix(names.token_embedding, weights_.embedding_));
@@ -92,7 +126,7 @@ class WeightLoader {
 
   Result<size_t> reserve_bytes(const WeightName& name, size_t bytes) {
     size_t offset = bytes_;
-    auto end = checked_add(offset, round_up(bytes, kAlignment));
+    auto end = checked_add(offset, round_up(bytes, kWeightAlignment));
     if (!end) {
       return fail(ErrorCode::kResourceExhausted, name.name, "{}: the weights need more than 2^64 bytes",
                   name.name);
@@ -136,69 +170,24 @@ class WeightLoader {
     return {};
   }
 
-  void point_into_arena() {
-    for (const Placement& placement : placements_) {
-      std::byte* data = weights_.arena_.data() + placement.offset;
+  void point_into(const std::byte* packed) {
+    for (const WeightPlacement& placement : placements_) {
+      const std::byte* data = packed + placement.offset;
       if (placement.matrix != nullptr) placement.matrix->data = data;
       if (placement.vector != nullptr) *placement.vector = reinterpret_cast<const float*>(data);
     }
   }
 
-  [[nodiscard]] std::vector<Piece> cut_pieces() const {
-    std::vector<Piece> pieces;
-    for (const Placement& placement : placements_) {
-      if (placement.vector != nullptr) {
-        pieces.push_back({.placement = &placement});
-        continue;
-      }
-      int panels = placement.matrix->panels();
-      size_t panel_source = placement.tensor->bytes.size() / static_cast<size_t>(panels) + 1;
-      int step = static_cast<int>(std::max<size_t>(1, kPieceBytes / panel_source));
-      for (int panel = 0; panel < panels; panel += step) {
-        pieces.push_back({&placement, panel, std::min(panels, panel + step)});
-      }
-    }
-    return pieces;
-  }
-
-  void pack(ThreadPool& pool) {
-    std::vector<Piece> pieces = cut_pieces();
-    std::atomic<size_t> next = 0;
-    pool.run([&](int) {
-      for (size_t index = next.fetch_add(1); index < pieces.size(); index = next.fetch_add(1)) {
-        pack_piece(pieces[index]);
-      }
-    });
-    // Pages on the border of two pieces belong to neither and are still there.
-    for (const Placement& placement : placements_) file_.release(*placement.tensor);
-  }
-
-  void pack_piece(const Piece& piece) const {
-    const Placement& placement = *piece.placement;
-    const GgufTensor& tensor = *placement.tensor;
-    std::byte* destination = weights_.arena_.data() + placement.offset;
-    if (placement.vector != nullptr) {
-      dequantize_row(tensor.type, tensor.bytes,
-                     {reinterpret_cast<float*>(destination), static_cast<size_t>(tensor.elements())});
-      return;
-    }
-    const PackedMatrix& matrix = *placement.matrix;
-    pack_panels(matrix.type, matrix.out, matrix.in, tensor.bytes, piece.panel_begin, piece.panel_end,
-                destination);
-    GgufTensor done = tensor;
-    done.bytes = matrix_rows(placement, piece.panel_begin * kPanelRows, piece.panel_end * kPanelRows);
-    file_.release(done);
-  }
-
   const GgufFile& file_;
   const ModelSpec& spec_;
   Weights weights_;
-  std::vector<Placement> placements_;
+  std::vector<WeightPlacement> placements_;
   size_t bytes_ = 0;
 };
 
-Result<Weights> Weights::load(const GgufFile& file, const ModelSpec& spec, ThreadPool& pool) {
-  return WeightLoader(file, spec).load(pool);
+Result<Weights> Weights::load(const GgufFile& file, const ModelSpec& spec, ThreadPool& pool,
+                              const PackedCacheOptions& cache) {
+  return WeightLoader(file, spec).load(pool, cache);
 }
 
 }  // namespace quire

@@ -2,6 +2,7 @@
 
 QUIRE_BIN     the binary (default build/release/bin/quire)
 QUIRE_MODELS  folder of models (default ~/.cache/quire/models)
+QUIRE_PACKED  packed weights (default: a folder of this run alone)
 QUIRE_SHARED  shared test data (default ../shared beside the repository)
 """
 import gzip
@@ -35,6 +36,13 @@ class Quire:
 
     def json(self, *arguments, **options):
         return json.loads(self.ok(*arguments, "--json", **options))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packed_folder(tmp_path_factory):
+    """Where every binary that a test starts keeps packed weights."""
+    os.environ.setdefault("QUIRE_PACKED", str(tmp_path_factory.mktemp("packed")))
+    return Path(os.environ["QUIRE_PACKED"])
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-COMMANDS = ["run", "info", "tokenize", "template", "logits", "perplexity", "bench", "bench latency"]
+COMMANDS = ["run", "info", "tokenize", "template", "logits", "perplexity", "cache", "bench", "bench latency"]
 MODEL_COMMANDS = ["run", "logits", "perplexity", "bench latency"]
 
 
@@ -36,7 +36,7 @@ def test_every_command_has_help(quire, command):
 @pytest.mark.parametrize("command", MODEL_COMMANDS)
 def test_commands_with_a_model_have_its_options(quire, command):
     text = quire.ok(*command.split(), "--help")
-    for option in ["--threads", "--isa", "--kv-type", "--exact", "--context"]:
+    for option in ["--threads", "--isa", "--kv-type", "--exact", "--context", "--packed-cache", "--packed-cache-bytes"]:
         assert option in text
 
 
@@ -67,6 +67,10 @@ def test_no_command(quire):
     (["run", "m.gguf", "--seed", "-1"], ["--seed"]),
     (["run", "m.gguf", "--logprobs", "21"], ["--logprobs", "20"]),
     (["run", "m.gguf", "--threads", "-1"], ["--threads"]),
+    (["run", "m.gguf", "-p", "a", "--packed-cache", ""], ["--packed-cache", "off"]),
+    (["run", "m.gguf", "--packed-cache-bytes", "many"], ["--packed-cache-bytes", "many"]),
+    (["cache", "--packed-cache", "off"], ["--packed-cache", "off"]),
+    (["cache", "m.gguf"], ["m.gguf"]),
     (["run", "m.gguf", "-p", "a", "--file", "b"], ["--file"]),
     (["run", "m.gguf", "--seed", "1", "--seed", "2"], ["--seed", "more than once"]),
     (["run", "m.gguf", "-p", "a", "--logprobs", "1"], ["--logprobs", "--json"]),
