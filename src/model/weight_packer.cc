@@ -121,6 +121,7 @@ PackedPlan WeightPacker::plan() const {
     plan.sections.push_back(std::move(section));
   }
   plan.key = key.hash();
+  release_all();  // a sample brings its neighbourhood into memory
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "files/packed_sample.h"
 #include "model/weights.h"
 #include "tests/data_paths.h"
 #include "tests/model_runner.h"
@@ -107,25 +108,57 @@ size_t memory_status(const std::string& name) {
   return 0;
 }
 
+// What loading `model` through a cache adds to resident memory, besides the weights themselves.
+struct LoadMemory {
+  size_t peak = 0;
+  size_t after = 0;
+  size_t weights = 0;
+  size_t largest_tensor = 0;
+};
+
+Result<LoadMemory> load_memory(const std::string& model, const PackedCacheOptions& cache) {
+  GgufFile file = TRY(GgufFile::open(model));
+  LoadMemory memory;
+  for (const GgufTensor& tensor : file.tensors())
+    memory.largest_tensor = std::max(memory.largest_tensor, tensor.bytes.size());
+  const ModelSpec spec = TRY(read_model_spec(file));
+  ThreadPool pool(2);
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts anew
+  const size_t before = memory_status("VmRSS");
+  const Weights weights = TRY(Weights::load(file, spec, pool, cache));
+  memory.weights = weights.bytes();
+  memory.peak = memory_status("VmHWM") - before;
+  memory.after = std::max(memory_status("VmRSS"), before) - before;
+  return memory;
+}
+
+constexpr size_t kMegabyte = size_t{1} << 20;
+
 TEST(ModelLoad, NeverHoldsTwoCopies) {
   std::string path = model_path("SmolLM2-135M-Instruct.Q4_1.gguf");
   SKIP_WITHOUT(path);
-  auto file = GgufFile::open(path);
-  ASSERT_TRUE(file.has_value());
-  size_t largest = 0;
-  for (const GgufTensor& tensor : file->tensors()) largest = std::max(largest, tensor.bytes.size());
-  auto spec = read_model_spec(*file);
-  ASSERT_TRUE(spec.has_value());
-  ThreadPool pool(2);
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts anew
-  size_t before = memory_status("VmRSS");
-  auto weights = Weights::load(*file, *spec, pool);
-  ASSERT_TRUE(weights.has_value());
-  size_t peak = memory_status("VmHWM");
-  size_t after = memory_status("VmRSS");
-  constexpr size_t kMegabyte = size_t{1} << 20;
-  EXPECT_LE(peak, before + weights->bytes() + 64 * kMegabyte + largest);
-  EXPECT_LE(after, before + weights->bytes() + 8 * kMegabyte);
+  const auto memory = load_memory(path, {});
+  ASSERT_TRUE(memory.has_value());
+  EXPECT_LE(memory->peak, memory->weights + 64 * kMegabyte + memory->largest_tensor);
+  EXPECT_LE(memory->after, memory->weights + 8 * kMegabyte);
+}
+
+// On its way into the cache a model is not even once in memory, and a start that finds it there touches
+// nothing.
+TEST(ModelLoad, StreamsIntoTheCache) {
+  std::string path = model_path("SmolLM2-135M-Instruct.Q4_1.gguf");
+  SKIP_WITHOUT(path);
+  const SampleFolder folder;
+  const PackedCacheOptions cache{.folder = folder.path(), .bytes_max = size_t{1} << 40};
+  const auto first = load_memory(path, cache);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(folder.count(".packed"), 1);
+  EXPECT_LE(first->peak, 64 * kMegabyte + first->largest_tensor);
+  EXPECT_LE(first->after, 8 * kMegabyte);
+  const auto second = load_memory(path, cache);
+  ASSERT_TRUE(second.has_value());
+  EXPECT_LE(second->peak, 64 * kMegabyte);
+  EXPECT_LE(second->after, 8 * kMegabyte);
 }
 
 }  // namespace
