@@ -248,7 +248,6 @@ struct ModelInfo {
   std::string packed_cache_notice{};  // what was wrong with the packed cache, in a line; else empty
   uint64_t kv_bytes_per_token = 0;
   std::string kv_type;
-  std::string kv_key_type;  // what K is stored as: kv_type, or "int8" where int4 would cost too much
   std::string isa{};
   int threads = 0;
   double load_ms = 0;  // time that open() took

@@ -196,11 +196,6 @@ Result<EngineOptions> engine_options(const ModelArguments& arguments) {
   return options;
 }
 
-std::string kept_keys(std::string_view kv_type, std::string_view key_type) {
-  return fmt::format("keys stay {}: this model norms its keys, which {} would harm too much", key_type,
-                     kv_type);
-}
-
 Result<std::unique_ptr<Engine>> open_engine(const ModelArguments& arguments) {
   return open_engine(TRY(engine_options(arguments)));
 }
@@ -213,8 +208,6 @@ Result<std::unique_ptr<Engine>> open_engine(EngineOptions options) {
   if (notice) fmt::print(stderr, "\r\x1b[K");
   if (engine) {
     const ModelInfo& model = (*engine)->model();
-    if (model.kv_key_type != model.kv_type)
-      fmt::print(stderr, "{}\n", kept_keys(model.kv_type, model.kv_key_type));
     if (!model.packed_cache_notice.empty())
       fmt::print(stderr, "packed cache: {}\n", model.packed_cache_notice);
   }

@@ -118,9 +118,6 @@ void add_packed_cache(CLI::App& app, std::optional<std::string>& target);
 // The options with MODEL's path and the defaults that depend on others. Errors name the option.
 [[nodiscard]] Result<EngineOptions> engine_options(const ModelArguments& arguments);
 
-// Why keys are not of the KV type asked for, in a line.
-[[nodiscard]] std::string kept_keys(std::string_view kv_type, std::string_view key_type);
-
 // Loads the model, with a notice on a terminal while it takes.
 [[nodiscard]] Result<std::unique_ptr<Engine>> open_engine(const ModelArguments& arguments);
 [[nodiscard]] Result<std::unique_ptr<Engine>> open_engine(EngineOptions options);

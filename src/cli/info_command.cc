@@ -67,7 +67,6 @@ json::object package_json(const PackageInfo& info, const std::string& kv_type) {
   result["tensor_types"] = std::move(types);
   result["memory"] = json::object{{"weight_bytes", info.packed_weight_bytes},
                                   {"kv_type", kv_type},
-                                  {"kv_key_type", info.kv_key_type},
                                   {"kv_bytes_per_token", info.kv_bytes_per_token},
                                   {"kv_bytes_full_context", info.kv_bytes_full_context}};
   return result;
@@ -93,7 +92,6 @@ std::string package_text(const PackageInfo& info, const std::string& kv_type) {
   row("memory",
       fmt::format("weights {}, KV ({}) {} a token, {} for the whole context", bytes(info.packed_weight_bytes),
                   kv_type, bytes(info.kv_bytes_per_token), bytes(info.kv_bytes_full_context)));
-  if (!info.kv_key_type.empty() && info.kv_key_type != kv_type) row("", kept_keys(kv_type, info.kv_key_type));
   return text;
 }
 

@@ -31,19 +31,6 @@ std::optional<KvType> kv_type_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-KvTypes KvGeometry::types(const LayerGroup& group) const {
-  KvTypes types = type;
-  if (type == KvType::kInt4 && group.normed_keys) types.key = KvType::kInt8;
-  return types;
-}
-
-KvType KvGeometry::key_type() const {
-  for (const LayerGroup& group : groups) {
-    if (types(group).key != type) return types(group).key;
-  }
-  return type;
-}
-
 std::string kv_type_names() {
   std::string names;
   for (auto [type, name] : kNames) {

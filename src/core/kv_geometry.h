@@ -17,16 +17,6 @@ enum class KvType : uint8_t { kF32, kF16, kBF16, kFp8, kInt8, kInt4 };
 // All names, for messages: "f32, f16, …".
 [[nodiscard]] std::string kv_type_names();
 
-// The types of K and of V: equal, or both with scales. From one type: both have it.
-struct KvTypes {
-  KvType key = KvType::kF16;
-  KvType value = KvType::kF16;
-
-  constexpr KvTypes() = default;
-  constexpr KvTypes(KvType both) : key(both), value(both) {}
-  friend constexpr bool operator==(KvTypes, KvTypes) = default;
-};
-
 #ifdef QUIRE_PARANOID
 inline constexpr int kDefaultBlockTokens = 2;
 #else
@@ -40,10 +30,9 @@ inline constexpr int kLayerGroupsMax = 4;
 struct LayerGroup {
   std::vector<int> layers;  // model layer indices, ascending
   int kv_heads = 0;
-  int key_dim = 0;           // per head
-  int value_dim = 0;         // per head
-  int window = 0;            // tokens that a query sees, its own included; 0 = all
-  bool normed_keys = false;  // K has a norm of its own
+  int key_dim = 0;    // per head
+  int value_dim = 0;  // per head
+  int window = 0;     // tokens that a query sees, its own included; 0 = all
 };
 
 // Invariant: every layer of the model is in exactly one group; groups.size() <= kLayerGroupsMax.
@@ -51,12 +40,6 @@ struct KvGeometry {
   int block_tokens = kDefaultBlockTokens;
   KvType type = KvType::kF16;
   std::vector<LayerGroup> groups;
-
-  // How a group is stored. int4 keeps normed keys at int8: with 4 bits such a model (gemma-3-270m) lost
-  // several percent of perplexity.
-  [[nodiscard]] KvTypes types(const LayerGroup& group) const;
-  // What keys are stored as: `type`, or what some group keeps them at.
-  [[nodiscard]] KvType key_type() const;
 };
 
 }  // namespace quire

@@ -11,16 +11,14 @@ KvGeometry ModelSpec::kv_geometry(KvType type) const {
     const LayerSpec& layer = layers[index];
     auto same = std::ranges::find_if(geometry.groups, [&](const LayerGroup& group) {
       return group.kv_heads == layer.kv_heads && group.key_dim == layer.head_dim &&
-             group.value_dim == layer.value_dim && group.window == layer.window &&
-             group.normed_keys == layer.qk_norm;
+             group.value_dim == layer.value_dim && group.window == layer.window;
     });
     if (same == geometry.groups.end()) {
       geometry.groups.push_back({.layers = {},
                                  .kv_heads = layer.kv_heads,
                                  .key_dim = layer.head_dim,
                                  .value_dim = layer.value_dim,
-                                 .window = layer.window,
-                                 .normed_keys = layer.qk_norm});
+                                 .window = layer.window});
       same = std::prev(geometry.groups.end());
     }
     same->layers.push_back(index);

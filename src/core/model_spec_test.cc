@@ -21,26 +21,6 @@ TEST(ModelSpec, LayersOfOneKindShareAGroup) {
   EXPECT_EQ(geometry.groups[1].layers, (std::vector<int>{5, 11}));
 }
 
-TEST(ModelSpec, NormedKeysKeepEightBits) {
-  ModelSpec spec;
-  spec.layers.assign(3, {.heads = 4, .kv_heads = 1, .head_dim = 64, .value_dim = 64});
-  spec.layers[1].qk_norm = true;
-  const KvGeometry int4 = spec.kv_geometry(KvType::kInt4);
-  ASSERT_EQ(int4.groups.size(), 2u);
-  EXPECT_EQ(int4.groups[1].layers, std::vector<int>{1});
-  EXPECT_EQ(int4.types(int4.groups[0]), KvTypes(KvType::kInt4));
-  EXPECT_EQ(int4.types(int4.groups[1]).key, KvType::kInt8);
-  EXPECT_EQ(int4.types(int4.groups[1]).value, KvType::kInt4);
-  EXPECT_EQ(int4.key_type(), KvType::kInt8);
-  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kFp8, KvType::kInt8}) {
-    const KvGeometry other = spec.kv_geometry(type);
-    for (const LayerGroup& group : other.groups) EXPECT_EQ(other.types(group), KvTypes(type));
-    EXPECT_EQ(other.key_type(), type);
-  }
-  spec.layers[1].qk_norm = false;
-  EXPECT_EQ(spec.kv_geometry(KvType::kInt4).key_type(), KvType::kInt4);
-}
-
 TEST(KvTypeNames, AreReadBack) {
   for (KvType type :
        {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kFp8, KvType::kInt8, KvType::kInt4}) {

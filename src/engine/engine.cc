@@ -202,7 +202,6 @@ Result<> plan_kv(const EngineOptions& options, Parts& parts) {
   parts.scheduler = std::make_unique<Scheduler>(scheduling);
   parts.info.kv_bytes_per_token = kv_token_bytes(geometry);
   parts.info.kv_type = options.kv_type;
-  parts.info.kv_key_type = kv_type_name(geometry.key_type());
   return {};
 }
 

@@ -144,7 +144,6 @@ Result<uint64_t> packed_bytes(const GgufFile& file, const ModelSpec& spec) {
 Result<void> describe_memory(const ModelSpec& spec, KvType kv_type, PackageInfo& info) {
   const KvGeometry geometry = spec.kv_geometry(kv_type);
   info.kv_bytes_per_token = kv_token_bytes(geometry);
-  info.kv_key_type = kv_type_name(geometry.key_type());
   const EngineOptions defaults;
   const auto blocks = TRY(plan_pools(geometry, {.context_length = spec.context_length,
                                                 .step_tokens_max = defaults.step_tokens_max,

@@ -47,7 +47,6 @@ struct PackageInfo {
   std::optional<std::string> chat_template;
   std::vector<TensorTypeCount> tensor_types;
   uint64_t kv_bytes_per_token = 0;     // with the KV type asked for
-  std::string kv_key_type;             // what K then is stored as
   uint64_t kv_bytes_full_context = 0;  // windows taken into account
   uint64_t packed_weight_bytes = 0;
 };

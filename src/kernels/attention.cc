@@ -8,8 +8,8 @@
 
 namespace quire {
 
-size_t kv_head_bytes(KvTypes types, int block_tokens, int key_dim, int value_dim) {
-  return kv_layout(types, block_tokens, key_dim, value_dim).bytes;
+size_t kv_head_bytes(KvType type, int block_tokens, int key_dim, int value_dim) {
+  return kv_layout(type, block_tokens, key_dim, value_dim).bytes;
 }
 
 size_t attention_slot_floats(int value_dim) {

@@ -26,7 +26,7 @@ struct KeyBiasTable;  // key_bias.h
 inline constexpr int kSpanTokens = 256;
 
 // Bytes of one KV head's slice of one block of one layer; a multiple of 64.
-[[nodiscard]] size_t kv_head_bytes(KvTypes types, int block_tokens, int key_dim, int value_dim);
+[[nodiscard]] size_t kv_head_bytes(KvType type, int block_tokens, int key_dim, int value_dim);
 
 // One layer of one layer group, as the kernels address it:
 // slice(block, kv_head) = base + block * block_stride + kv_head * head_stride.
@@ -38,7 +38,7 @@ struct KvLayerView {
   int kv_heads = 0;
   int key_dim = 0;
   int value_dim = 0;
-  KvTypes types;
+  KvType type;
 
   [[nodiscard]] std::byte* slice(BlockId block, int kv_head) const {
     return base + static_cast<size_t>(block.value) * block_stride +

@@ -29,7 +29,7 @@ class AttentionBody {
   static void attend(const AttentionLayer& layer, const AttentionPlan& plan, const AttentionItem& item,
                      const AttentionBuffers& buffers) {
     const Work work = Work::of(layer, plan, item, buffers);
-    switch (layer.kv.types.key) {
+    switch (layer.kv.type) {
       case KvType::kF32:
         return attend_item<float>(work);
       case KvType::kF16:
@@ -158,7 +158,7 @@ class AttentionBody {
       const int count = Work::least(kLanes, value_dim - d);
       store_dims(running.out + d, W::mul(load_dims(running.out + d, count), inverse), count);
     }
-    const int rotation = kv_rotation(kv.types.value, value_dim);
+    const int rotation = kv_rotation(kv.type, value_dim);
     if (rotation > 1) Codec::rotate(running.out, value_dim, rotation, Codec::other_shift(rotation));
   }
 

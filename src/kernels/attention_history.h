@@ -21,7 +21,7 @@ struct ModelShape {
   int value_dim = 32;
   int window = 0;
   float softcap = 0;
-  KvTypes type;
+  KvType type = KvType::kF16;
   float bias = 0;  // of K, in a few dimensions, kept apart from the codes; 0 = none
 };
 
@@ -175,7 +175,7 @@ inline double norm(const double* x, int n) {
 inline std::vector<Expected> oracle(const History& history, int s, int row, int head) {
   constexpr double kUnit = 0x1p-24;
   const ModelShape& shape = history.shape();
-  const bool coded = kv_has_scales(shape.type.key);
+  const bool coded = kv_has_scales(shape.type);
   const double levels = coded ? 2 * std::log2(std::max(shape.key_dim, shape.value_dim)) + 8 : 0;
   const int position = history.lengths(s).past + row;
   const int first = shape.window > 0 ? std::max(0, position - shape.window + 1) : 0;

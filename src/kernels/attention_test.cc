@@ -74,7 +74,7 @@ class Run {
                  .kv_heads = shape_.kv_heads,
                  .key_dim = shape_.key_dim,
                  .value_dim = shape_.value_dim,
-                 .types = shape_.type};
+                 .type = shape_.type};
   }
 
   // The rows' answers, sequence after sequence: [row, heads * value_dim].
@@ -388,20 +388,6 @@ TEST(Attention, SharedBlocksInEveryShapeOfWork) {
   }
   check_sharing(History({.key_dim = 7, .value_dim = 33, .type = KvType::kInt4}, kFamily, 19));
   check_sharing(History({.window = 300, .softcap = 20, .type = KvType::kInt8}, kFamily, 20));
-}
-
-// K and V of different types, in every shape of work.
-TEST(Attention, MixedCodecs) {
-  for (KvTypes types : {mixed(KvType::kInt8, KvType::kInt4), mixed(KvType::kInt4, KvType::kInt8),
-                        mixed(KvType::kFp8, KvType::kInt4)}) {
-    SCOPED_TRACE(testing::Message() << kv_type_name(types.key) << " " << kv_type_name(types.value));
-    check_sameness(History({.heads = 6, .type = types, .bias = 20}, {{0, 20}, {300, 1}, {511, 2}}, 22), 8);
-    check_sameness(History({.window = 100, .softcap = 20, .type = types}, {{270, 9}}, 23), 4);
-    check_sameness(
-        History({.heads = 3, .kv_heads = 1, .key_dim = 33, .value_dim = 80, .type = types}, {{70, 4}}, 24),
-        4);
-    check_sharing(History({.heads = 6, .type = types}, kFamily, 25));
-  }
 }
 
 // NaN and infinities of one sequence stay its own, also beside others that share its prefix.

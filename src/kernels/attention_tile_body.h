@@ -61,9 +61,9 @@ class AttentionTile {
     const size_t score_floats = kPairs * static_cast<size_t>(kScoreStride);
     const size_t out_floats = kPairs * tile.out_stride;
     const size_t most = 2 * key_dim > tile.out_stride ? 2 * key_dim : tile.out_stride;
-    const size_t decoded_floats = kv_has_scales(kv.types.key) ? kKeyTile * most : 0;
+    const size_t decoded_floats = kv_has_scales(kv.type) ? kKeyTile * most : 0;
     const bool biased = work.layer->key_bias != nullptr;
-    CHECK(!biased || kv_has_scales(kv.types.key));
+    CHECK(!biased || kv_has_scales(kv.type));
     const size_t bias_floats = biased ? (2 * kPairs + 1) * key_dim : 0;
     float* scratch =
         attention_scratch(score_floats + out_floats + decoded_floats + bias_floats + kPairs * key_dim);
@@ -74,7 +74,7 @@ class AttentionTile {
     tile.bias = biased ? tile.q + kPairs * key_dim : nullptr;
     tile.span_bias = tile.bias + (biased ? kPairs * key_dim : 0);
     tile.angles = tile.span_bias + (biased ? kPairs * key_dim : 0);
-    const int rotation = kv_rotation(kv.types.key, kv.key_dim);
+    const int rotation = kv_rotation(kv.type, kv.key_dim);
     for (int i = 0; i < count; ++i) {
       const float* q = work.query(first_pair + i);
       float* scaled = tile.q + static_cast<size_t>(i) * key_dim;
@@ -177,7 +177,7 @@ class AttentionTile {
   template <class E>
   static void score(const Work& work, int span, Range all, Tile& tile) {
     const KvLayerView& kv = work.layer->kv;
-    const KvLayout layout = kv_layout(kv.types, kv.block_tokens, kv.key_dim, kv.value_dim);
+    const KvLayout layout = kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim);
     const int begin = span * kSpanTokens + all.begin;
     const int end = span * kSpanTokens + all.end;
     for (int block = begin / kv.block_tokens; block * kv.block_tokens < end; ++block) {
@@ -278,7 +278,7 @@ class AttentionTile {
   template <class E>
   static void weigh(const Work& work, int span, Range all, Tile& tile) {
     const KvLayerView& kv = work.layer->kv;
-    const KvLayout layout = kv_layout(kv.types, kv.block_tokens, kv.key_dim, kv.value_dim);
+    const KvLayout layout = kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim);
     for (size_t i = 0; i < static_cast<size_t>(tile.count) * tile.out_stride; ++i) tile.out[i] = 0.0f;
     const int start = span * kSpanTokens;
     const int begin = start + all.begin;

@@ -5,20 +5,18 @@
 // time into the thread's scratch, once for all (row, head) pairs that need it:
 //   fp8   x = code * scale                     scale = largest |x| / 448, one for a token's K and one for V
 //   int8  x = fma(code, scale, min)            scale = (largest - min) / 255, the same
-//   int4  x = fma(code, scale, -zero/16*scale) scale = (upper - lower end) / 15, where values beyond an end
-//                                              are cut off; K: one for 32 dimensions, V: one for a token
-// Scales are float16, rounded up so that the codes reach everything; int8's minimum is rounded down. A group
-// with an infinity or a NaN has NaN as its scale.
-//
-// K and V may be of different types if both have codes.
+//   int4  K: 5 bits, V: 4 bits, x = level(code) * scale, of gaussian_codes.h
+// Scales of fp8 and int8 are float16, rounded up so that the codes reach everything; int8's minimum is
+// rounded down. A row with an infinity or a NaN has NaN as its scale.
 //
 // int4 rotates first: K and q by the same Hadamard matrix, which leaves q·K as it is and spreads what some
-// models (Qwen2's biases) put into a few dimensions; V too, and the output is rotated back.
+// models put into a few dimensions; V too, and the output is rotated back.
 #pragma once
 
 #include <cstring>
 
 #include "kernels/attention.h"
+#include "kernels/gaussian_codes_body.h"
 #include "kernels/half_float.h"
 #include "kernels/kv_layout.h"
 
@@ -30,7 +28,7 @@ class KvCodec {
  public:
   // Encodes one token. `slice`: of its block and KV head.
   static void write(const KvLayerView& kv, std::byte* slice, int slot, const float* key, const float* value) {
-    switch (kv.types.key) {
+    switch (kv.type) {
       case KvType::kF32:
         return write_rows(kv, reinterpret_cast<float*>(slice), slot, key, value);
       case KvType::kF16:
@@ -42,7 +40,7 @@ class KvCodec {
       case KvType::kInt4:
         break;
     }
-    const KvLayout layout = kv_layout(kv.types, kv.block_tokens, kv.key_dim, kv.value_dim);
+    const KvLayout layout = kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim);
     float* x = attention_scratch(static_cast<size_t>(kv.key_dim > kv.value_dim ? kv.key_dim : kv.value_dim));
     std::memcpy(x, key, static_cast<size_t>(kv.key_dim) * sizeof(float));
     write_key(kv, layout, slice, slot, x);
@@ -53,31 +51,16 @@ class KvCodec {
   // K of one tile: out[dim][16 tokens]. What lies `ahead` bytes further is prefetched.
   static void decode_keys(const KvLayerView& kv, const KvLayout& layout, const std::byte* tile, float* out,
                           ptrdiff_t ahead) {
+    if (kv.type == KvType::kInt4) return decode_int4_keys(kv.key_dim, layout, tile, out, ahead);
     const std::byte* scales = tile + layout.key_scales;
-    if (kv.types.key == KvType::kInt4) {
-      for (int d = 0; d < kv.key_dim;
-           d += kInt4GroupDims, scales += kKeyTile * kv_scale_bytes(kv.types.key)) {
-        const Scales<F32> group = int4_scales(scales, kKeyTile);
-        const int end = least(kv.key_dim, d + kInt4GroupDims);
-        for (int i = d; i < end; i += 2) {
-          const std::byte* codes = tile + static_cast<size_t>(i) / 2 * kKeyTile;
-          if (i % 8 == 0) prefetch(codes, ahead);
-          const I32 both = W::load_u8(codes);
-          float* to = out + static_cast<size_t>(i) * kKeyTile;
-          W::store(to, spread(W::and_i32(both, W::set1_i32(15)), group));
-          if (i + 1 < end) W::store(to + kKeyTile, spread(W::shr_i32(both, 4), group));
-        }
-      }
-      return;
-    }
     const Scales<F32> all = {W::load_f16(scales),
-                             kv.types.key == KvType::kInt8 ? W::load_f16(scales + 2 * kKeyTile) : W::zero()};
+                             kv.type == KvType::kInt8 ? W::load_f16(scales + 2 * kKeyTile) : W::zero()};
     for (int d = 0; d < kv.key_dim; ++d) {
       const std::byte* codes = tile + static_cast<size_t>(d) * kKeyTile;
       if (d % 4 == 0) prefetch(codes, ahead);
       const I32 code = W::load_u8(codes);
       W::store(out + static_cast<size_t>(d) * kKeyTile,
-               kv.types.key == KvType::kInt8 ? spread(code, all) : W::mul(e4m3(code), all.scale));
+               kv.type == KvType::kInt8 ? spread(code, all) : W::mul(e4m3(code), all.scale));
     }
   }
 
@@ -100,14 +83,13 @@ class KvCodec {
           slots.slice + layout.values + static_cast<size_t>(slots.begin + t) * layout.value_row_bytes;
       for (size_t at = 0; at < layout.value_row_bytes; at += 64) prefetch(codes + at, slots.ahead);
       const Scales<F32> lanes = {W::set1(scale[t]), W::set1(minimum[t])};
-      if (kv.types.value == KvType::kInt4) {
+      if (kv.type == KvType::kInt4) {
         decode_nibbles(codes, kv.value_dim, lanes, out);
         continue;
       }
       for (int d = 0; d < kv.value_dim; d += kLanes) {
         const I32 code = load_codes(codes + d, kv.value_dim - d);
-        W::store(out + d,
-                 kv.types.value == KvType::kInt8 ? spread(code, lanes) : W::mul(e4m3(code), lanes.scale));
+        W::store(out + d, kv.type == KvType::kInt8 ? spread(code, lanes) : W::mul(e4m3(code), lanes.scale));
       }
     }
   }
@@ -140,6 +122,7 @@ class KvCodec {
  private:
   using F32 = typename W::F32;
   using I32 = typename W::I32;
+  using Gaussian = GaussianCodes<W>;
   static constexpr int kLanes = W::kLanes;
 
   // A value is code * scale + min.
@@ -186,7 +169,7 @@ class KvCodec {
     E* column = slice + tile * static_cast<size_t>(kv.key_dim) + slot % kKeyTile;
     encode_each<E>(key, kv.key_dim,
                    [column](int d, E code) { column[static_cast<size_t>(d) * kKeyTile] = code; });
-    E* row = slice + kv_layout(kv.types, kv.block_tokens, kv.key_dim, kv.value_dim).values / sizeof(E) +
+    E* row = slice + kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim).values / sizeof(E) +
              static_cast<size_t>(slot) * static_cast<size_t>(kv.value_dim);
     encode_each<E>(value, kv.value_dim, [row](int d, E code) { row[d] = code; });
   }
@@ -197,43 +180,43 @@ class KvCodec {
     std::byte* tile = slice + static_cast<size_t>(slot / kKeyTile) * layout.key_tile_bytes;
     std::byte* scales = tile + layout.key_scales;
     const auto lane = static_cast<size_t>(slot % kKeyTile);
-    const int block = kv_rotation(kv.types.key, kv.key_dim);
+    const int block = kv_rotation(kv.type, kv.key_dim);
     if (block > 1) rotate(x, kv.key_dim, block, stored_shift(block));
-    const int group = kv.types.key == KvType::kInt4 ? kInt4GroupDims : kv.key_dim;
-    for (int d = 0; d < kv.key_dim; d += group, scales += kKeyTile * kv_scale_bytes(kv.types.key)) {
-      const int count = least(group, kv.key_dim - d);
-      const Encoded by = encode_group(kv.types.key, x + d, count);
-      put_scales(kv.types.key, scales, kKeyTile, lane, by);
-      for (int i = 0; i < count; ++i) {
-        const uint8_t code = encode_value(kv.types.key, x[d + i], by);
-        const auto dim = static_cast<size_t>(d + i);
-        if (kv.types.key == KvType::kInt4) {
-          put_nibble(tile + dim / 2 * kKeyTile + lane, dim % 2, code);
-        } else {
-          tile[dim * kKeyTile + lane] = std::byte{code};
-        }
-      }
+    if (kv.type == KvType::kInt4) {
+      scales[lane] = std::byte{Gaussian::template encode<kKeyLevels>(x, kv.key_dim, [&](int d, int8_t code) {
+        const auto dim = static_cast<size_t>(d);
+        const bool negative = code < 0;
+        put_nibble(tile + dim / 2 * kKeyTile + lane, dim % 2, static_cast<uint8_t>(negative ? ~code : code));
+        put_bit(tile + layout.key_signs + dim / 8 * kKeyTile + lane, dim % 8, negative);
+      })};
+      return;
+    }
+    const Encoded by = encode_row(kv.type, x, kv.key_dim);
+    put_scales(kv.type, scales, kKeyTile, lane, by);
+    for (int d = 0; d < kv.key_dim; ++d) {
+      tile[static_cast<size_t>(d) * kKeyTile + lane] = std::byte{encode_value(kv.type, x[d], by)};
     }
   }
 
   static void write_value(const KvLayerView& kv, const KvLayout& layout, std::byte* slice, int slot,
                           float* x) {
     std::byte* row = slice + layout.values + static_cast<size_t>(slot) * layout.value_row_bytes;
-    const int block = kv_rotation(kv.types.value, kv.value_dim);
+    std::byte* scales = slice + layout.value_scales;
+    const int block = kv_rotation(kv.type, kv.value_dim);
     if (block > 1) rotate(x, kv.value_dim, block, stored_shift(block));
-    const Encoded by = encode_group(kv.types.value, x, kv.value_dim);
-    put_scales(kv.types.value, slice + layout.value_scales, static_cast<size_t>(kv.block_tokens),
-               static_cast<size_t>(slot), by);
-    for (int d = 0; d < kv.value_dim; ++d) {
-      const uint8_t code = encode_value(kv.types.value, x[d], by);
-      if (kv.types.value == KvType::kInt4) {
-        const int half = nibble_half(kv.value_dim, d);
-        const int within = d % (2 * kLanes);
-        put_nibble(row + d / (2 * kLanes) * kLanes + within % half, within >= half, code);
-      } else {
-        row[d] = std::byte{code};
-      }
+    if (kv.type == KvType::kInt4) {
+      scales[slot] =
+          std::byte{Gaussian::template encode<kValueLevels>(x, kv.value_dim, [&](int d, int8_t code) {
+            const int half = nibble_half(kv.value_dim, d);
+            const int within = d % (2 * kLanes);
+            put_nibble(row + d / (2 * kLanes) * kLanes + within % half, within >= half,
+                       static_cast<uint8_t>(code + kValueLevels.count));
+          })};
+      return;
     }
+    const Encoded by = encode_row(kv.type, x, kv.value_dim);
+    put_scales(kv.type, scales, static_cast<size_t>(kv.block_tokens), static_cast<size_t>(slot), by);
+    for (int d = 0; d < kv.value_dim; ++d) row[d] = std::byte{encode_value(kv.type, x[d], by)};
   }
 
   // 32 values of V are 16 bytes, their first half in the low nibbles; what is left at the end is split in the
@@ -248,10 +231,16 @@ class KvCodec {
     *to = high != 0 ? *to | std::byte{static_cast<uint8_t>(code << 4)} : std::byte{code};
   }
 
-  // How a group's values become codes: round((x - min) * inverse).
+  // The same of a byte's lowest bit.
+  static void put_bit(std::byte* to, size_t bit, bool set) {
+    const std::byte before = bit == 0 ? std::byte{0} : *to;
+    *to = before | std::byte{static_cast<uint8_t>(set ? 1u << bit : 0u)};
+  }
+
+  // How a row's values become codes: round((x - min) * inverse).
   struct Encoded {
     uint16_t scale;   // float16
-    uint16_t second;  // int8: the minimum, float16; int4: the zero point
+    uint16_t second;  // int8: the minimum, float16
     float min;
     float inverse;
   };
@@ -269,7 +258,7 @@ class KvCodec {
   }
   static uint16_t f16_down(float x) { return static_cast<uint16_t>(f16_up(-x) ^ 0x8000u); }
 
-  static Encoded encode_group(KvType type, const float* x, int n) {
+  static Encoded encode_row(KvType type, const float* x, int n) {
     float low = x[0];
     float high = x[0];
     float check = 0;
@@ -282,72 +271,14 @@ class KvCodec {
     Encoded by{};
     if (type == KvType::kFp8) {
       by.scale = f16_up((high > -low ? high : -low) * (1.0f / 448.0f));
-    } else if (type == KvType::kInt8) {
+    } else {
       by.second = f16_down(low);
       by.min = f16_to_f32(by.second);
       by.scale = f16_up((high - by.min) * (1.0f / 255.0f));
-    } else {
-      return closest_int4(x, n, {low < 0 ? low : 0, high > 0 ? high : 0});
     }
     const float scale = f16_to_f32(by.scale);
     by.inverse = scale > 0 ? 1.0f / scale : 0.0f;
     return by;
-  }
-
-  struct Ends {
-    float low;
-    float high;
-  };
-
-  // Of the whole range and some that cut either end off, the one whose codes lie closest to x: most of the
-  // values then have finer codes, the few beyond lose more.
-  static Encoded closest_int4(const float* x, int n, Ends all) {
-    constexpr float kKept[] = {1.0f, 0.93f, 0.86f};
-    Encoded best{};
-    float least_error = 0;
-    bool first = true;
-    for (float low : kKept) {
-      for (float high : kKept) {
-        const Encoded by = int4_over({all.low * low, all.high * high});
-        const float error = squared_error(x, n, by);
-        if (!first && !(error < least_error)) continue;
-        best = by;
-        least_error = error;
-        first = false;
-      }
-    }
-    return best;
-  }
-
-  static Encoded int4_over(Ends ends) {
-    Encoded by{};
-    by.scale = f16_up((ends.high - ends.low) * (1.0f / 15.0f));
-    const float scale = f16_to_f32(by.scale);
-    by.inverse = scale > 0 ? 1.0f / scale : 0.0f;
-    by.second = static_cast<uint16_t>(clamped(-ends.low * by.inverse * 16.0f, 255));
-    by.min = static_cast<float>(by.second) * -0.0625f * scale;
-    return by;
-  }
-
-  // Of all values together, as int4.
-  static float squared_error(const float* x, int n, const Encoded& by) {
-    const Scales<F32> scales = {W::set1(f16_to_f32(by.scale)), W::set1(by.min)};
-    F32 sum = W::zero();
-    for (int i = 0; i < n; i += kLanes) {
-      const int count = least(kLanes, n - i);
-      const F32 exact = W::load_first(x + i, count);
-      const F32 place = W::mul(W::sub(exact, scales.min), W::set1(by.inverse));
-      const F32 code = W::round_even(W::min(W::max(place, W::zero()), W::set1(15.0f)));
-      F32 error = W::sub(exact, W::fma(code, scales.scale, scales.min));
-      // What lies behind the last value counts as 0.
-      alignas(64) float lanes[kLanes];
-      if (count < kLanes) {
-        W::store(lanes, error);
-        error = W::load_first(lanes, count);
-      }
-      sum = W::fma(error, error, sum);
-    }
-    return W::reduce_add(sum);
   }
 
   // Rounded to nearest even.
@@ -359,14 +290,13 @@ class KvCodec {
   static uint8_t encode_value(KvType type, float x, const Encoded& by) {
     if (by.scale == kF16Nan) return 0;
     if (type == KvType::kFp8) return to_e4m3(x * by.inverse);
-    return static_cast<uint8_t>(clamped((x - by.min) * by.inverse, type == KvType::kInt8 ? 255 : 15));
+    return static_cast<uint8_t>(clamped((x - by.min) * by.inverse, 255));
   }
 
   // `lanes` tokens' scales, then their second numbers.
   static void put_scales(KvType type, std::byte* scales, size_t lanes, size_t lane, const Encoded& by) {
     std::memcpy(scales + 2 * lane, &by.scale, 2);
     if (type == KvType::kInt8) std::memcpy(scales + 2 * lanes + 2 * lane, &by.second, 2);
-    if (type == KvType::kInt4) scales[2 * lanes + lane] = std::byte{static_cast<uint8_t>(by.second)};
   }
 
   // --- 8-bit floats: sign, 4 bits of exponent (bias 7), 3 of mantissa; largest 448, no infinity ---
@@ -393,30 +323,52 @@ class KvCodec {
 
   // --- reading ---
 
-  // `lanes` tokens' float16 scales, then their zero points.
-  KERNEL_INLINE Scales<F32> int4_scales(const std::byte* scales, int lanes) {
-    const F32 scale = W::load_f16(scales);
-    const F32 zeros = W::mul(W::to_f32(W::load_u8(scales + 2 * lanes)), W::set1(-0.0625f));
-    return {scale, W::mul(zeros, scale)};
+  // Dimensions 2i and 2i + 1 of 16 tokens are 16 bytes; 16 more hold the signs of 8 dimensions.
+  static void decode_int4_keys(int key_dim, const KvLayout& layout, const std::byte* tile, float* out,
+                               ptrdiff_t ahead) {
+    const F32 scale = Gaussian::load_scales(tile + layout.key_scales);
+    const Scales<F32> by = {scale, W::mul(scale, W::set1(kKeyLevels.least))};
+    for (int d = 0; d < key_dim; d += 8) {
+      const std::byte* codes = tile + static_cast<size_t>(d) / 2 * kKeyTile;
+      prefetch(codes, ahead);
+      const I32 signs = W::load_u8(tile + layout.key_signs + static_cast<size_t>(d) / 8 * kKeyTile);
+      const int count = least(8, key_dim - d);
+      for (int i = 0; i < count; i += 2, codes += kKeyTile) {
+        const I32 both = W::load_u8(codes);
+        float* to = out + static_cast<size_t>(d + i) * kKeyTile;
+        W::store(to, key_value(W::and_i32(both, W::set1_i32(15)), by, W::shl_i32(signs, 31 - i)));
+        if (i + 1 < count) {
+          W::store(to + kKeyTile, key_value(W::shr_i32(both, 4), by, W::shl_i32(signs, 30 - i)));
+        }
+      }
+    }
+  }
+
+  // Of a magnitude's index, negative where the highest bit of `sign` is set.
+  KERNEL_INLINE F32 key_value(I32 index, const Scales<F32>& by, I32 sign) {
+    const F32 magnitude = spread(W::lookup(kKeyLevels.above.data(), index), by);
+    return W::as_f32(W::or_i32(W::as_i32(magnitude), W::and_i32(sign, W::set1_i32(INT32_MIN))));
+  }
+  KERNEL_INLINE F32 value_of(I32 code, const Scales<F32>& by) {
+    return spread(W::lookup(kValueLevelsAboveLowest.data(), code), by);
   }
 
   // The scales of some slots, as floats; all others read as 0.
   static void load_value_scales(const KvLayerView& kv, const std::byte* scales, const Slots& slots,
                                 float* scale, float* minimum) {
-    alignas(64) std::byte near[3 * kKeyTile * 2] = {};
+    alignas(64) std::byte near[2 * kKeyTile * 2] = {};
     const auto n = static_cast<size_t>(slots.count);
     const auto first = static_cast<size_t>(slots.begin);
     const auto tokens = static_cast<size_t>(kv.block_tokens);
-    std::memcpy(near, scales + 2 * first, 2 * n);
-    if (kv.types.value == KvType::kInt4) {
-      std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + first, n);
-      const Scales<F32> lanes = int4_scales(near, kKeyTile);
-      W::store(scale, lanes.scale);
-      W::store(minimum, lanes.min);
+    if (kv.type == KvType::kInt4) {
+      std::memcpy(near, scales + first, n);
+      const F32 lanes = Gaussian::load_scales(near);
+      W::store(scale, lanes);
+      W::store(minimum, W::mul(lanes, W::set1(-kValueLevels.largest())));
       return;
     }
-    if (kv.types.value == KvType::kInt8)
-      std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + 2 * first, 2 * n);
+    std::memcpy(near, scales + 2 * first, 2 * n);
+    if (kv.type == KvType::kInt8) std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + 2 * first, 2 * n);
     W::store(scale, W::load_f16(near));
     W::store(minimum, W::load_f16(near + 2 * kKeyTile));
   }
@@ -434,16 +386,16 @@ class KvCodec {
     int d = 0;
     for (; d + 2 * kLanes <= dims; d += 2 * kLanes, codes += kLanes) {
       const I32 both = W::load_u8(codes);
-      W::store(out + d, spread(W::and_i32(both, mask), by));
-      W::store(out + d + kLanes, spread(W::shr_i32(both, 4), by));
+      W::store(out + d, value_of(W::and_i32(both, mask), by));
+      W::store(out + d + kLanes, value_of(W::shr_i32(both, 4), by));
     }
     if (d == dims) return;
     const int half = (dims - d + 1) / 2;
     const I32 both = load_codes(codes, half);
     alignas(64) float low[kLanes];
     alignas(64) float high[kLanes];
-    W::store(low, spread(W::and_i32(both, mask), by));
-    W::store(high, spread(W::shr_i32(both, 4), by));
+    W::store(low, value_of(W::and_i32(both, mask), by));
+    W::store(high, value_of(W::shr_i32(both, 4), by));
     for (int i = 0; i < dims - d; ++i) out[d + i] = i < half ? low[i] : high[i - half];
     for (int i = dims; i % kLanes != 0; ++i) out[i] = 0;
   }

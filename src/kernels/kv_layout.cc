@@ -24,20 +24,24 @@ size_t code_bytes(KvType type, int count) {
   UNREACHABLE();
 }
 
+// Of one token's K: int4 has a bit more for each dimension.
+size_t sign_bytes(KvType type, int key_dim) {
+  return type == KvType::kInt4 ? ceil_div<size_t>(static_cast<size_t>(key_dim), 8) : 0;
+}
+
 }  // namespace
 
-KvLayout kv_layout(KvTypes types, int block_tokens, int key_dim, int value_dim) {
-  CHECK(types.key == types.value || (kv_has_scales(types.key) && kv_has_scales(types.value)));
+KvLayout kv_layout(KvType type, int block_tokens, int key_dim, int value_dim) {
   CHECK(block_tokens > 0 && key_dim > 0 && value_dim > 0);
   const auto tokens = static_cast<size_t>(block_tokens);
-  const size_t groups = static_cast<size_t>(kv_key_groups(types.key, key_dim));
   KvLayout layout;
-  layout.key_scales = code_bytes(types.key, key_dim) * kKeyTile;
-  layout.key_tile_bytes = layout.key_scales + groups * kv_scale_bytes(types.key) * kKeyTile;
+  layout.key_signs = code_bytes(type, key_dim) * kKeyTile;
+  layout.key_scales = layout.key_signs + sign_bytes(type, key_dim) * kKeyTile;
+  layout.key_tile_bytes = layout.key_scales + kv_scale_bytes(type) * kKeyTile;
   layout.values = ceil_div<size_t>(tokens, kKeyTile) * layout.key_tile_bytes;
-  layout.value_row_bytes = code_bytes(types.value, value_dim);
+  layout.value_row_bytes = code_bytes(type, value_dim);
   layout.value_scales = layout.values + tokens * layout.value_row_bytes;
-  layout.bytes = round_up<size_t>(layout.value_scales + tokens * kv_scale_bytes(types.value), 64);
+  layout.bytes = round_up<size_t>(layout.value_scales + tokens * kv_scale_bytes(type), 64);
   return layout;
 }
 

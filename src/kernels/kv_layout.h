@@ -1,7 +1,8 @@
 // Where the parts of a KV head's slice of a block lie, for every KvType; docs/formats/kv_block.md draws it.
 //
 // K comes in tiles of 16 tokens, V as a row a token. Types with codes (fp8, int8, int4) have scales beside
-// them: those of K behind the codes of their tile, those of V behind all rows.
+// them, one for a token's K and one for its V: those of K behind the codes of their tile, those of V behind
+// all rows.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +12,11 @@
 namespace quire {
 
 inline constexpr int kKeyTile = 16;
-// Dimensions of K that share a scale in int4.
-inline constexpr int kInt4GroupDims = 32;
 
 // All in bytes.
 struct KvLayout {
   size_t key_tile_bytes = 0;   // a tile: codes, then scales
+  size_t key_signs = 0;        // int4: where a tile's signs begin, from the tile's start
   size_t key_scales = 0;       // where a tile's scales begin, from the tile's start
   size_t values = 0;           // where V begins, from the slice's start
   size_t value_row_bytes = 0;  // one token's codes
@@ -25,10 +25,10 @@ struct KvLayout {
 };
 
 // All arguments >= 1.
-[[nodiscard]] KvLayout kv_layout(KvTypes types, int block_tokens, int key_dim, int value_dim);
+[[nodiscard]] KvLayout kv_layout(KvType type, int block_tokens, int key_dim, int value_dim);
 
 // Scales of one token beside its codes: fp8 a float16 scale; int8 a float16 scale and a float16 minimum; int4
-// a float16 scale and an 8-bit zero point.
+// a scale of 8 bits.
 [[nodiscard]] constexpr size_t kv_scale_bytes(KvType type) {
   switch (type) {
     case KvType::kF32:
@@ -40,18 +40,13 @@ struct KvLayout {
     case KvType::kInt8:
       return 4;
     case KvType::kInt4:
-      return 3;
+      return 1;
   }
   return 0;
 }
 
 [[nodiscard]] constexpr bool kv_has_scales(KvType type) {
   return kv_scale_bytes(type) > 0;
-}
-
-// Groups of K's dimensions that have a scale of their own.
-[[nodiscard]] constexpr int kv_key_groups(KvType type, int key_dim) {
-  return type == KvType::kInt4 ? (key_dim + kInt4GroupDims - 1) / kInt4GroupDims : 1;
 }
 
 // The power of two that int4 rotates `dims` values by: its largest divisor of that kind.

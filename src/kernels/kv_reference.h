@@ -11,58 +11,67 @@
 
 namespace quire {
 
-inline KvTypes mixed(KvType key, KvType value) {
-  KvTypes types = key;
-  types.value = value;
-  return types;
-}
-
 class KvReference {
  public:
   KvReference(const KvLayerView& kv, const std::byte* slice) : kv_(kv), slice_(slice) {
-    tile_codes_ = code_bytes(kv.types.key, kv.key_dim) * 16;
-    tile_bytes_ = tile_codes_ + 16 * scale_bytes(kv.types.key) * static_cast<size_t>(groups());
+    tile_scales_ = 16 * (code_bytes(kv.key_dim) + sign_bytes());
+    tile_bytes_ = tile_scales_ + 16 * scale_bytes();
     values_ = (static_cast<size_t>(kv.block_tokens) + 15) / 16 * tile_bytes_;
-    value_scales_ = values_ + static_cast<size_t>(kv.block_tokens) * code_bytes(kv.types.value, kv.value_dim);
+    value_scales_ = values_ + static_cast<size_t>(kv.block_tokens) * code_bytes(kv.value_dim);
   }
 
   [[nodiscard]] size_t bytes() const {
-    const size_t used = value_scales_ + static_cast<size_t>(kv_.block_tokens) * scale_bytes(kv_.types.value);
+    const size_t used = value_scales_ + static_cast<size_t>(kv_.block_tokens) * scale_bytes();
     return (used + 63) / 64 * 64;
   }
 
   [[nodiscard]] std::vector<double> key(int slot) const {
     const std::byte* tile = slice_ + static_cast<size_t>(slot / 16) * tile_bytes_;
+    const auto lane = static_cast<size_t>(slot % 16);
     std::vector<double> x;
     for (int d = 0; d < kv_.key_dim; ++d) {
-      const size_t group = kv_.types.key == KvType::kInt4 ? static_cast<size_t>(d / 32) : 0;
-      const std::byte* scales = tile + tile_codes_ + group * 16 * scale_bytes(kv_.types.key);
-      const size_t row = kv_.types.key == KvType::kInt4 ? static_cast<size_t>(d / 2) : static_cast<size_t>(d);
-      const size_t element = row * 16 + static_cast<size_t>(slot % 16);
-      x.push_back(value_of(kv_.types.key, tile, element, d % 2, scales, 16, static_cast<size_t>(slot % 16)));
+      const auto dim = static_cast<size_t>(d);
+      if (kv_.type == KvType::kInt4) {
+        const int magnitude = nibble(tile[dim / 2 * 16 + lane], d % 2);
+        const std::byte* signs = tile + 16 * code_bytes(kv_.key_dim);
+        const bool negative = (number_at<uint8_t>(signs, dim / 8 * 16 + lane) >> (d % 8) & 1) != 0;
+        x.push_back(key_level(magnitude) * (negative ? -1 : 1) * short_scale(tile[tile_scales_ + lane]));
+      } else {
+        x.push_back(value_of(tile, dim * 16 + lane, tile + tile_scales_, 16, lane));
+      }
     }
-    unrotate(kv_.types.key, x);
+    unrotate(x);
     return x;
   }
 
   [[nodiscard]] std::vector<double> value(int slot) const {
-    const std::byte* row =
-        slice_ + values_ + static_cast<size_t>(slot) * code_bytes(kv_.types.value, kv_.value_dim);
+    const std::byte* row = slice_ + values_ + static_cast<size_t>(slot) * code_bytes(kv_.value_dim);
+    const auto token = static_cast<size_t>(slot);
     std::vector<double> x;
     for (int d = 0; d < kv_.value_dim; ++d) {
-      auto element = static_cast<size_t>(d);
-      int half = 0;
-      if (kv_.types.value == KvType::kInt4) {
+      if (kv_.type == KvType::kInt4) {
         const int chunk = d / 32 * 32;
         const int chunk_bytes = (std::min(32, kv_.value_dim - chunk) + 1) / 2;
-        half = (d - chunk) / chunk_bytes;
-        element = static_cast<size_t>(chunk / 2 + (d - chunk) % chunk_bytes);
+        const auto at = static_cast<size_t>(chunk / 2 + (d - chunk) % chunk_bytes);
+        const int code = nibble(row[at], (d - chunk) / chunk_bytes);
+        x.push_back(value_level(code) * short_scale(slice_[value_scales_ + token]));
+      } else {
+        x.push_back(value_of(row, static_cast<size_t>(d), slice_ + value_scales_,
+                             static_cast<size_t>(kv_.block_tokens), token));
       }
-      x.push_back(value_of(kv_.types.value, row, element, half, slice_ + value_scales_,
-                           static_cast<size_t>(kv_.block_tokens), static_cast<size_t>(slot)));
     }
-    unrotate(kv_.types.value, x);
+    unrotate(x);
     return x;
+  }
+
+  // int4's levels of K (magnitudes) and V, in scales.
+  static double key_level(int index) {
+    constexpr int kLevels[] = {5, 15, 25, 35, 45, 56, 67, 79, 91, 104, 118, 134, 152, 174, 202, 245};
+    return kLevels[index];
+  }
+  static double value_level(int code) {
+    constexpr double kLevels[] = {5.5, 16.5, 27.5, 39.5, 52.5, 67.5, 86.5, 114.5};
+    return code < 8 ? -kLevels[7 - code] : kLevels[code - 8];
   }
 
   // x times a Hadamard matrix of the largest power of two that divides its size, block by block, and 1 / its
@@ -81,17 +90,19 @@ class KvReference {
   }
 
  private:
-  [[nodiscard]] int groups() const { return kv_.types.key == KvType::kInt4 ? (kv_.key_dim + 31) / 32 : 1; }
-  static size_t code_bytes(KvType type, int n) {
-    const auto count = static_cast<size_t>(n);
-    if (type == KvType::kF32) return 4 * count;
-    if (type == KvType::kF16 || type == KvType::kBF16) return 2 * count;
-    return type == KvType::kInt4 ? (count + 1) / 2 : count;
+  [[nodiscard]] size_t sign_bytes() const {
+    return kv_.type == KvType::kInt4 ? (static_cast<size_t>(kv_.key_dim) + 7) / 8 : 0;
   }
-  static size_t scale_bytes(KvType type) {
-    if (type == KvType::kFp8) return 2;
-    if (type == KvType::kInt8) return 4;
-    return type == KvType::kInt4 ? 3 : 0;
+  [[nodiscard]] size_t code_bytes(int n) const {
+    const auto count = static_cast<size_t>(n);
+    if (kv_.type == KvType::kF32) return 4 * count;
+    if (kv_.type == KvType::kF16 || kv_.type == KvType::kBF16) return 2 * count;
+    return kv_.type == KvType::kInt4 ? (count + 1) / 2 : count;
+  }
+  [[nodiscard]] size_t scale_bytes() const {
+    if (kv_.type == KvType::kFp8) return 2;
+    if (kv_.type == KvType::kInt8) return 4;
+    return kv_.type == KvType::kInt4 ? 1 : 0;
   }
 
   template <class T>
@@ -118,9 +129,21 @@ class KvReference {
     return small_float(number_at<uint16_t>(from, index), 5, 10);
   }
 
-  static double value_of(KvType type, const std::byte* codes, size_t element, int half,
-                         const std::byte* scales, size_t lanes, size_t lane) {
-    switch (type) {
+  static int nibble(std::byte both, int half) {
+    return half != 0 ? static_cast<int>(both) >> 4 : static_cast<int>(both) & 15;
+  }
+  // A float of one byte without a sign; 0 is zero, 255 NaN.
+  static double short_scale(std::byte byte) {
+    const int bits = static_cast<int>(byte);
+    if (bits == 0) return 0;
+    if (bits == 255) return std::numeric_limits<double>::quiet_NaN();
+    return std::ldexp(8 + bits % 8, bits / 8 - 27);
+  }
+
+  // Of the other types.
+  [[nodiscard]] double value_of(const std::byte* codes, size_t element, const std::byte* scales, size_t lanes,
+                                size_t lane) const {
+    switch (kv_.type) {
       case KvType::kF32:
         return number_at<float>(codes, element);
       case KvType::kF16:
@@ -132,14 +155,12 @@ class KvReference {
     }
     const auto byte = number_at<uint8_t>(codes, element);
     const double scale = f16_at(scales, lane);
-    if (type == KvType::kFp8) return small_float(byte, 4, 3) * scale;
-    if (type == KvType::kInt8) return byte * scale + f16_at(scales + 2 * lanes, lane);
-    const int code = half != 0 ? byte >> 4 : byte & 15;
-    return (code - number_at<uint8_t>(scales + 2 * lanes, lane) / 16.0) * scale;
+    if (kv_.type == KvType::kFp8) return small_float(byte, 4, 3) * scale;
+    return byte * scale + f16_at(scales + 2 * lanes, lane);
   }
 
-  static void unrotate(KvType type, std::vector<double>& x) {
-    if (type != KvType::kInt4) return;
+  void unrotate(std::vector<double>& x) const {
+    if (kv_.type != KvType::kInt4) return;
     // Stored vectors have the factor 2^-floor(log2(block) / 2) in place of 1 / sqrt(block).
     const size_t block = x.size() & -x.size();
     rotate(x);
@@ -149,7 +170,7 @@ class KvReference {
 
   const KvLayerView kv_;
   const std::byte* slice_;
-  size_t tile_codes_, tile_bytes_, values_, value_scales_;
+  size_t tile_scales_, tile_bytes_, values_, value_scales_;
 };
 
 }  // namespace quire

@@ -28,7 +28,7 @@ struct LayerPlace {
 };
 
 size_t head_bytes(const KvGeometry& geometry, const LayerGroup& group) {
-  return kv_head_bytes(geometry.types(group), geometry.block_tokens, group.key_dim, group.value_dim);
+  return kv_head_bytes(geometry.type, geometry.block_tokens, group.key_dim, group.value_dim);
 }
 
 struct Range {
@@ -166,7 +166,7 @@ Result<> KvStore::Impl::place_layers(int index) {
                              .kv_heads = group.kv_heads,
                              .key_dim = group.key_dim,
                              .value_dim = group.value_dim,
-                             .types = geometry.types(group)}};
+                             .type = geometry.type}};
     base += head_stride * static_cast<size_t>(group.kv_heads);
   }
   return {};

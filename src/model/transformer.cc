@@ -106,23 +106,23 @@ Result<std::unique_ptr<Transformer>> Transformer::create(const ModelSpec& spec, 
     .rope = std::move(rope), .buffers = TRY(StepBuffers::create(shape))
     , .forms = layer_forms(spec, weights, options),
         .head_form = form_of(weights.head(), options, options.precision.head), .kinds = {},
-        .kind_of_layer = {}, .key_means = {}, .key_bias_tables = {}
+        .kind_of_layer = {}, .key_profiles = {}, .key_bias_tables = {}
   };
   sort_attention_kinds(parts);
   return std::unique_ptr<Transformer>(new Transformer(std::move(parts)));
 }
 
-bool keeps_key_mean_apart(const LayerWeights& weights, KvType key_type) {
-  if (key_type == KvType::kInt4) return true;
+bool keeps_key_mean_apart(const LayerWeights& weights, KvType type) {
+  if (has_key_gains(type)) return true;
   // A bias that is normed with the rest of K is not the same for all tokens.
-  return kv_has_scales(key_type) && weights.key.bias != nullptr && weights.key_norm == nullptr;
+  return kv_has_scales(type) && weights.key.bias != nullptr && weights.key_norm == nullptr;
 }
 
 void Transformer::prepare_for(const KvStore& kv) {
-  if (!parts_.key_means.empty()) return;
+  if (!parts_.key_profiles.empty()) return;
   for (int layer = 0; layer < static_cast<int>(parts_.spec.layers.size()); ++layer) {
-    if (!keeps_key_mean_apart(parts_.weights.layer(layer), kv.layer(layer).types.key)) continue;
-    learn_key_means();
+    if (!keeps_key_mean_apart(parts_.weights.layer(layer), kv.layer(layer).type)) continue;
+    learn_key_profiles();
     return;
   }
 }
@@ -133,8 +133,8 @@ LogitsView Transformer::forward(const StepPlan& plan, KvStore& kv, const ModelPr
   return run(plan, kv);
 }
 
-void Transformer::learn_key_means() {
-  const std::vector<TokenId> ids = key_mean_tokens(parts_.spec);
+void Transformer::learn_key_profiles() {
+  const std::vector<TokenId> ids = profile_tokens(parts_.spec);
   const KvGeometry geometry = parts_.spec.kv_geometry(KvType::kF16);
   const int count = ceil_div(static_cast<int>(ids.size()), geometry.block_tokens);
   auto kv = KvStore::create(geometry, std::vector<int>(geometry.groups.size(), count));
@@ -155,7 +155,7 @@ void Transformer::learn_key_means() {
     run({.sequences = {sequence}}, **kv);
   }
   step_.key_record = nullptr;
-  parts_.key_means = record.means();
+  parts_.key_profiles = record.profiles();
   parts_.key_bias_tables = make_key_bias_tables(parts_);
 }
 

@@ -14,7 +14,7 @@
 #include "kernels/key_bias.h"
 #include "kv/kv_store.h"
 #include "model/activation_rows.h"
-#include "model/key_means.h"
+#include "model/key_profile.h"
 #include "model/model.h"
 #include "model/page_arena.h"
 #include "model/rope_table.h"
@@ -49,9 +49,9 @@ struct TransformerParts {
   ActivationForm head_form = ActivationForm::kInt8;
   std::vector<AttentionKind> kinds;  // of attention work
   std::vector<int> kind_of_layer;    // [layer]
-  // Of types of KV that keep the mean of K apart: learnt at the first step that has such a type, empty
+  // For types of KV that keep the mean of K apart: learnt at the first step that has such a type, empty
   // before.
-  std::vector<std::vector<float>> key_means;                         // [layer][kv_head * head_dim]
+  std::vector<KeyProfile> key_profiles;                              // [layer]
   std::vector<std::shared_ptr<const KeyBiasTable>> key_bias_tables;  // [layer]
 };
 
@@ -60,7 +60,11 @@ enum class AttentionRows : uint8_t { kAll, kLogitsOnly };
 
 // Whether the codes of K leave its mean out. int8 and fp8 have room for it, but for the biases of K that
 // Qwen2 has.
-[[nodiscard]] bool keeps_key_mean_apart(const LayerWeights& weights, KvType key_type);
+[[nodiscard]] bool keeps_key_mean_apart(const LayerWeights& weights, KvType type);
+// Whether K is stored times the gains of its profile.
+[[nodiscard]] constexpr bool has_key_gains(KvType type) {
+  return type == KvType::kInt4;
+}
 
 struct StepRow {
   int sequence = 0;
@@ -97,7 +101,7 @@ class Transformer {
  private:
   explicit Transformer(TransformerParts parts);
   // Runs the model over a fixed run of tokens, with a KV store of its own.
-  void learn_key_means();
+  void learn_key_profiles();
   LogitsView run(const StepPlan& plan, KvStore& kv);
   void prepare(const StepPlan& plan, KvStore& kv);
   void plan_attention_work();

@@ -126,7 +126,15 @@ void StepMember::rotate_head(int layer, int row, const float* norm, float* value
 void StepMember::rotate_query(int layer, int row, int head) {
   const LayerSpec& spec = spec_.layers[layer];
   float* query = row_of(buffers_.query, row, spec.heads * spec.head_dim) + head * spec.head_dim;
-  rotate_head(layer, row, parts_.weights.layer(layer).query_norm, query);
+  const float* norm = parts_.weights.layer(layer).query_norm;
+  if (step_.key_record != nullptr) {
+    record_head(layer, norm, query, step_.key_record->query(layer, step_.rows[row].position, head));
+  }
+  rotate_head(layer, row, norm, query);
+  if (!has_key_gains(step_.kv->layer(layer).type)) return;
+  const int kv_head = head / (spec.heads / spec.kv_heads);
+  const float* inverse = parts_.key_profiles[layer].inverse_gain.data() + kv_head * spec.head_dim;
+  for (int d = 0; d < spec.head_dim; ++d) query[d] *= inverse[d];
 }
 
 void StepMember::store_key_value(int layer, int row, int kv_head) {
@@ -134,15 +142,21 @@ void StepMember::store_key_value(int layer, int row, int kv_head) {
   float* key = row_of(buffers_.key, row, spec.kv_heads * spec.head_dim) + kv_head * spec.head_dim;
   const float* value = row_of(buffers_.value, row, spec.kv_heads * spec.value_dim) + kv_head * spec.value_dim;
   const StepRow& at = step_.rows[row];
-  if (step_.key_record != nullptr) record_key(layer, row, kv_head, key);
-  rotate_head(layer, row, parts_.weights.layer(layer).key_norm, key);
+  const float* norm = parts_.weights.layer(layer).key_norm;
+  if (step_.key_record != nullptr) {
+    record_head(layer, norm, key, step_.key_record->key(layer, at.position, kv_head));
+  }
+  rotate_head(layer, row, norm, key);
 
   const KvLayerView& view = step_.kv->layer(layer);
-  if (keeps_key_mean_apart(parts_.weights.layer(layer), view.types.key)) {
+  if (has_key_gains(view.type)) {
+    const float* gain = parts_.key_profiles[layer].gain.data() + kv_head * spec.head_dim;
+    for (int d = 0; d < spec.head_dim; ++d) key[d] *= gain[d];
+  }
+  if (keeps_key_mean_apart(parts_.weights.layer(layer), view.type)) {
     int half_dims = parts_.rope.half_dims();
     int angles = parts_.rope.offset(layer);
-    subtract_key_bias(*parts_.key_bias_tables[layer],
-                      parts_.key_means[layer].data() + kv_head * spec.head_dim,
+    subtract_key_bias(*parts_.key_bias_tables[layer], stored_key_mean(layer) + kv_head * spec.head_dim,
                       row_of(buffers_.cosines, row, half_dims) + angles,
                       row_of(buffers_.sines, row, half_dims) + angles, key);
   }
@@ -151,14 +165,18 @@ void StepMember::store_key_value(int layer, int row, int kv_head) {
   kernels_.attention.write_kv(view, block, at.position % view.block_tokens, kv_head, key, value);
 }
 
-void StepMember::record_key(int layer, int row, int kv_head, const float* key) {
+void StepMember::record_head(int layer, const float* norm, const float* values, float* to) {
   const int dims = spec_.layers[layer].head_dim;
-  float* to = step_.key_record->key(layer, step_.rows[row].position, kv_head);
-  if (const float* norm = parts_.weights.layer(layer).key_norm) {
-    kernels_.rms_norm(key, norm, spec_.norm_epsilon, dims, to);
+  if (norm != nullptr) {
+    kernels_.rms_norm(values, norm, spec_.norm_epsilon, dims, to);
   } else {
-    std::copy_n(key, dims, to);
+    std::copy_n(values, dims, to);
   }
+}
+
+const float* StepMember::stored_key_mean(int layer) const {
+  const KeyProfile& profile = parts_.key_profiles[layer];
+  return has_key_gains(step_.kv->layer(layer).type) ? profile.gained_mean.data() : profile.mean.data();
 }
 
 void StepMember::attend(int layer) {
@@ -169,8 +187,8 @@ void StepMember::attend(int layer) {
                            .heads = spec.heads,
                            .window = spec.window,
                            .score_scale = spec.score_scale};
-  if (keeps_key_mean_apart(parts_.weights.layer(layer), attention.kv.types.key)) {
-    attention.key_bias = parts_.key_means[layer].data();
+  if (keeps_key_mean_apart(parts_.weights.layer(layer), attention.kv.type)) {
+    attention.key_bias = stored_key_mean(layer);
     attention.key_bias_table = parts_.key_bias_tables[layer].get();
   }
   AttentionBuffers buffers{.q = buffers_.query,

@@ -32,8 +32,10 @@ class StepMember {
   void rotate_head(int layer, int row, const float* norm, float* values);
   void rotate_query(int layer, int row, int head);
   void store_key_value(int layer, int row, int kv_head);
-  // Keeps a key for its mean: normed, not rotated.
-  void record_key(int layer, int row, int kv_head, const float* key);
+  // Keeps a key or a query for the profile of its layer: normed, not rotated.
+  void record_head(int layer, const float* norm, const float* values, float* to);
+  // As it is subtracted from what is stored: [kv_head * head_dim].
+  [[nodiscard]] const float* stored_key_mean(int layer) const;
   void attend(int layer);
   // From here on only the rows that want logits live; they move together.
   void keep_logit_rows(int layer);
