@@ -5,7 +5,8 @@
 namespace quire::sim {
 
 // What a stream says of itself is true: no more events than it promises to keep for a slow reader, times in
-// order, tokens counted, no more blocks at once than the prompt's and each sequence's own and one.
+// order, tokens counted, no more blocks at once than the prompt's and each sequence's own and one (under
+// kPaged, what was preempted comes back without sharing).
 class Summaries : public Checker {
  public:
   using Checker::Checker;
