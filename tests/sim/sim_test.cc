@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "sched/policy.h"
 #include "tests/sim/simulation.h"
 
 namespace quire::sim {
@@ -73,6 +74,13 @@ TEST(Simulation, TenThousandRequestsInRandomWorlds) {
   EXPECT_GE(totals.requests, 9'000);
   EXPECT_GT(totals.forks, 500);
   EXPECT_GT(totals.stopped, 20);
+}
+
+// Among priorities somebody waits for more than kAgeingSteps.
+TEST(Simulation, ALongQueueAges) {
+  Trial run{.world = 5, .seed = 1};
+  run.length.requests = 1500;
+  EXPECT_GT(simulate(run).steps, 3 * kAgeingSteps);
 }
 
 TEST(Simulation, IsTheSameAgainAndWithMoreThreads) {

@@ -9,8 +9,7 @@ namespace quire::sim {
 
 void Fairness::on_arrival(const Arrived& arrived) {
   const Request& wish = arrived.wish;
-  waiting_[arrived.request] = {.virtual_arrival =
-                                   queue_place({.step = steps_, .priority = wish.priority}).virtual_arrival};
+  waiting_[arrived.request] = {.virtual_arrival = steps_ - kAgeingSteps * wish.priority};
   requests_[arrived.request] = {.pace = wish.beam ? GroupPace::kTogether : GroupPace::kFree,
                                 .salt = wish.cache_salt};
 }
