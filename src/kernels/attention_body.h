@@ -31,15 +31,17 @@ class AttentionBody {
     const Work work = Work::of(layer, plan, item, buffers);
     switch (layer.kv.type) {
       case KvType::kF32:
-        return attend_item<float>(work);
+        return attend_item<KvType::kF32>(work);
       case KvType::kF16:
-        return attend_item<uint16_t>(work);
+        return attend_item<KvType::kF16>(work);
       case KvType::kBF16:
-        return attend_item<Bf16>(work);
+        return attend_item<KvType::kBF16>(work);
       case KvType::kFp8:
+        return attend_item<KvType::kFp8>(work);
       case KvType::kInt8:
+        return attend_item<KvType::kInt8>(work);
       case KvType::kInt4:
-        return attend_item<typename Tiles::Coded>(work);
+        return attend_item<KvType::kInt4>(work);
     }
   }
 
@@ -85,14 +87,14 @@ class AttentionBody {
     int spans = 0;
   };
 
-  template <class E>
+  template <KvType type>
   static void attend_item(const Work& work) {
     const AttentionItem& item = *work.item;
-    if (!work.shared()) return attend_tiles<E>(work, item.span_begin, item.span_end);
-    for (int span = item.span_begin; span < item.span_end; ++span) attend_tiles<E>(work, span, span + 1);
+    if (!work.shared()) return attend_tiles<type>(work, item.span_begin, item.span_end);
+    for (int span = item.span_begin; span < item.span_end; ++span) attend_tiles<type>(work, span, span + 1);
   }
 
-  template <class E>
+  template <KvType type>
   static void attend_tiles(const Work& work, int span_begin, int span_end) {
     for (int pair = 0; pair < work.pairs; pair += kPairs) {
       const int count = Work::least(kPairs, work.pairs - pair);
@@ -101,7 +103,8 @@ class AttentionBody {
       Running running[kPairs];
       for (int i = 0; i < count; ++i) running[i] = {.out = work.out(pair + i)};
       for (int span = span_begin; span < span_end; ++span) {
-        if (Tiles::template attend_span<E>(work, pair, span, tile)) deliver(work, span, pair, tile, running);
+        if (Tiles::template attend_span<type>(work, pair, span, tile))
+          deliver(work, span, pair, tile, running);
       }
       if (work.item->partial_slot >= 0) continue;
       for (int i = 0; i < count; ++i) finish(running[i], work.layer->kv);

@@ -13,7 +13,7 @@
 #include "kernels/attention_work.h"
 #include "kernels/elementary_body.h"
 #include "kernels/key_bias.h"
-#include "kernels/kv_codec_body.h"
+#include "kernels/kv_rows_body.h"
 #include "kernels/rank_update_body.h"
 
 namespace quire {
@@ -26,9 +26,7 @@ class AttentionTile {
   using Range = typename Work::Range;
   using Codec = KvCodec<W>;
   using Update = RankUpdate<W>;
-
-  // Stands for the types that are decoded to the scratch first; E else: float, uint16_t (float16), Bf16.
-  struct Coded {};
+  using Rows = KvRows<W>;
 
   static constexpr int kLanes = W::kLanes;
   // Few enough that their scores stay in the first-level cache.
@@ -37,14 +35,15 @@ class AttentionTile {
   // The pairs that walk the spans together; the arrays live in the thread's scratch.
   struct Tile {
     int count;
-    size_t out_stride;  // value_dim, padded to 16
-    float* q;           // [pair][key_dim], scaled, and rotated where K is
-    float* scores;      // [pair][kScoreStride], the span's first token at kKeyTile: scores, then p
-    float* out;         // [pair][out_stride]: of the current span
-    float* decoded;     // K of two tiles, or V of 16 tokens
-    float* bias;        // [pair][key_dim]: factors of the bias's terms; nullptr = there is none
-    float* span_bias;   // the same, of the current span
-    float* angles;      // [key_dim]
+    size_t out_stride;    // value_dim, padded to 16
+    float* q;             // [pair][key_dim], scaled, and rotated where K is
+    float* scores;        // [pair][kScoreStride], the span's first token at kKeyTile: scores, then p
+    float* out;           // [pair][out_stride]: of the current span
+    float* decoded;       // V of 16 tokens, where its rows are no whole vectors
+    std::byte* unpacked;  // int4: K of two tiles, or V of kScaledTokens
+    float* bias;          // [pair][key_dim]: factors of the bias's terms; nullptr = there is none
+    float* span_bias;     // the same, of the current span
+    float* angles;        // [key_dim]
     float max[kPairs];
     float sum[kPairs];
     int last_position;   // the furthest that a pair of the tile sees
@@ -60,17 +59,18 @@ class AttentionTile {
     const auto key_dim = static_cast<size_t>(kv.key_dim);
     const size_t score_floats = kPairs * static_cast<size_t>(kScoreStride);
     const size_t out_floats = kPairs * tile.out_stride;
-    const size_t most = 2 * key_dim > tile.out_stride ? 2 * key_dim : tile.out_stride;
-    const size_t decoded_floats = kv_has_scales(kv.type) ? kKeyTile * most : 0;
+    const size_t decoded_floats = kv_has_scales(kv.type) ? kKeyTile * tile.out_stride : 0;
+    const size_t unpacked_floats = kv.type == KvType::kInt4 ? unpacked_bytes(kv) / sizeof(float) : 0;
     const bool biased = work.layer->key_bias != nullptr;
     CHECK(!biased || kv_has_scales(kv.type));
     const size_t bias_floats = biased ? (2 * kPairs + 1) * key_dim : 0;
-    float* scratch =
-        attention_scratch(score_floats + out_floats + decoded_floats + bias_floats + kPairs * key_dim);
+    float* scratch = attention_scratch(score_floats + out_floats + decoded_floats + unpacked_floats +
+                                       bias_floats + kPairs * key_dim);
     tile.scores = scratch;
     tile.out = tile.scores + score_floats;
     tile.decoded = tile.out + out_floats;
-    tile.q = tile.decoded + decoded_floats;
+    tile.unpacked = reinterpret_cast<std::byte*>(tile.decoded + decoded_floats);
+    tile.q = tile.decoded + decoded_floats + unpacked_floats;
     tile.bias = biased ? tile.q + kPairs * key_dim : nullptr;
     tile.span_bias = tile.bias + (biased ? kPairs * key_dim : 0);
     tile.angles = tile.span_bias + (biased ? kPairs * key_dim : 0);
@@ -85,7 +85,7 @@ class AttentionTile {
   }
 
   // tile.max, tile.sum and tile.out of the pairs that see something of the span; false when none does.
-  template <class E>
+  template <KvType type>
   static bool attend_span(const Work& work, int first_pair, int span, Tile& tile) {
     Range all{kSpanTokens, 0};
     for (int i = 0; i < tile.count; ++i) {
@@ -95,14 +95,14 @@ class AttentionTile {
     }
     if (all.begin >= all.end) return false;
     if (tile.bias != nullptr) turn_bias(work, span, tile);
-    score<E>(work, span, all, tile);
+    score<type>(work, span, all, tile);
     for (int i = 0; i < tile.count; ++i) {
       float* scores = tile.scores + static_cast<size_t>(i) * kScoreStride + kKeyTile;
       if (tile.seen[i].begin < tile.seen[i].end) {
         softmax(work.layer->score_softcap, tile.seen[i], scores, tile.max[i], tile.sum[i]);
       }
     }
-    weigh<E>(work, span, all, tile);
+    weigh<type>(work, span, all, tile);
     return true;
   }
 
@@ -112,16 +112,64 @@ class AttentionTile {
   // A K tile may begin before the span or end after it; what falls outside is never read.
   static constexpr int kScoreStride = kKeyTile + kSpanTokens + kKeyTile;
   static_assert(kLanes == kKeyTile && KeyBiasTable::kMargin == kKeyTile);
+  // Tokens whose scales of V are made into floats at a time.
+  static constexpr int kScaledTokens = 4 * kKeyTile;
+
+  static constexpr bool has_codes(KvType type) {
+    return type == KvType::kFp8 || type == KvType::kInt8 || type == KvType::kInt4;
+  }
+  // What K and V are as they lie in a block; has_codes() is false.
+  template <KvType type>
+  using Element = std::conditional_t<type == KvType::kF32, float,
+                                     std::conditional_t<type == KvType::kF16, uint16_t, Bf16>>;
 
   // V of some tokens: token t of the span (t >= first_token) at data + (t - first_token) * stride.
   template <class E>
-  struct TokenRows {
+  struct PlainTokens {
+    static constexpr bool kWholeVectors = false;
     const E* data;
     int first_token;
     int dims;
     size_t stride;
     ptrdiff_t ahead;
+
+    [[nodiscard]] auto rows(Range tokens, int d) const {
+      const E* first = data + static_cast<size_t>(tokens.begin - first_token) * stride + d;
+      return typename Rows::template Plain<E>{first, stride, kLanes, tokens.end - tokens.begin, ahead};
+    }
   };
+
+  // The same of bytes; dims is a multiple of two vectors. Scales begin at first_token.
+  template <KvType type>
+  struct CodedTokens {
+    static constexpr bool kWholeVectors = true;
+    const std::byte* data;
+    int first_token;
+    int dims;
+    ptrdiff_t ahead;
+    const float* scale;
+    const float* min;
+
+    [[nodiscard]] auto rows(Range tokens, int d) const {
+      const auto skip = static_cast<size_t>(tokens.begin - first_token);
+      const auto stride = static_cast<size_t>(dims);
+      return typename Rows::template Values<type>{data + skip * stride + d,  stride, scale + skip, min + skip,
+                                                  tokens.end - tokens.begin, ahead};
+    }
+  };
+
+  // int4's bytes are those of int8.
+  static constexpr KvType byte_type(KvType type) { return type == KvType::kInt4 ? KvType::kInt8 : type; }
+
+  // Unpacking writes 8 dimensions or 128 bytes at a time.
+  static size_t unpacked_tile_bytes(const KvLayerView& kv) {
+    return static_cast<size_t>((kv.key_dim + 7) / 8 * 8) * kKeyTile;
+  }
+  static size_t unpacked_bytes(const KvLayerView& kv) {
+    const size_t keys = 2 * unpacked_tile_bytes(kv);
+    const size_t values = static_cast<size_t>(kScaledTokens) * static_cast<size_t>(kv.value_dim) + 128;
+    return ((keys > values ? keys : values) + 63) / 64 * 64;
+  }
 
   static size_t padded(int n) { return static_cast<size_t>((n + kLanes - 1) / kLanes * kLanes); }
 
@@ -174,7 +222,7 @@ class AttentionTile {
   }
 
   // Scores of the tokens `all` of the span for all pairs.
-  template <class E>
+  template <KvType type>
   static void score(const Work& work, int span, Range all, Tile& tile) {
     const KvLayerView& kv = work.layer->kv;
     const KvLayout layout = kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim);
@@ -188,32 +236,11 @@ class AttentionTile {
           last ? work.block_slice(begin / kv.block_tokens) + layout.values : work.block_slice(block + 1);
       const int first_tile = Work::most(0, begin - block_begin) / kKeyTile;
       const int last_tile = (Work::least(kv.block_tokens, end - block_begin) - 1) / kKeyTile;
-      for (int t = first_tile; t <= last_tile;) {
+      for (int t = first_tile; t <= last_tile; t += 2) {
         const int tiles = t < last_tile ? 2 : 1;
         const int at = kKeyTile + block_begin + t * kKeyTile - span * kSpanTokens;
         const std::byte* keys = slice + static_cast<size_t>(t) * layout.key_tile_bytes;
-        const size_t tile_floats = kKeyTile * static_cast<size_t>(kv.key_dim);
-        if constexpr (std::is_same_v<E, Coded>) {
-          for (int i = 0; i < tiles; ++i) {
-            const auto skip = static_cast<size_t>(i);
-            Codec::decode_keys(kv, layout, keys + skip * layout.key_tile_bytes,
-                               tile.decoded + skip * tile_floats, distance(slice, next));
-          }
-          score_tiles<UpdateStart::kZero>(
-              UpdatePanel<float>{tile.decoded, kKeyTile, tile_floats, kv.key_dim, 0}, tile.q, {tiles, at},
-              tile);
-          if (tile.bias != nullptr) {
-            const KeyBiasTable& table = *work.layer->key_bias_table;
-            score_tiles<UpdateStart::kLoad>(
-                UpdatePanel<float>{table.within.data() + at, table.stride, kKeyTile, kv.key_dim, 0},
-                tile.span_bias, {tiles, at}, tile);
-          }
-        } else {
-          score_tiles<UpdateStart::kZero>(UpdatePanel<E>{reinterpret_cast<const E*>(keys), kKeyTile,
-                                                         tile_floats, kv.key_dim, distance(slice, next)},
-                                          tile.q, {tiles, at}, tile);
-        }
-        t += tiles;
+        score_keys<type>(work, layout, keys, {tiles, at}, distance(slice, next), tile);
       }
     }
   }
@@ -224,22 +251,61 @@ class AttentionTile {
     int at;
   };
 
-  // Scores of the tiles: factors [pair][panel.k] times the panel.
-  template <UpdateStart start, class E>
-  static void score_tiles(const UpdatePanel<E>& panel, const float* factors, KeyTiles tiles, Tile& tile) {
-    const auto stride = static_cast<size_t>(panel.k);
+  template <KvType type>
+  static void score_keys(const Work& work, const KvLayout& layout, const std::byte* keys, KeyTiles tiles,
+                         ptrdiff_t ahead, Tile& tile) {
+    const KvLayerView& kv = work.layer->kv;
+    if constexpr (has_codes(type)) {
+      score_tiles<UpdateStart::kZero>(coded_keys<type>(kv, layout, keys, tiles.count, ahead, tile), tile.q,
+                                      tiles, tile);
+      if (tile.bias == nullptr) return;
+      const KeyBiasTable& table = *work.layer->key_bias_table;
+      const typename Rows::template Plain<float> angles{table.within.data() + tiles.at, table.stride,
+                                                        kKeyTile, kv.key_dim, 0};
+      score_tiles<UpdateStart::kLoad>(angles, tile.span_bias, tiles, tile);
+    } else {
+      using E = Element<type>;
+      const typename Rows::template Plain<E> rows{reinterpret_cast<const E*>(keys), kKeyTile,
+                                                  kKeyTile * static_cast<size_t>(kv.key_dim), kv.key_dim,
+                                                  ahead};
+      score_tiles<UpdateStart::kZero>(rows, tile.q, tiles, tile);
+    }
+  }
+
+  template <KvType type>
+  static auto coded_keys(const KvLayerView& kv, const KvLayout& layout, const std::byte* keys, int tiles,
+                         ptrdiff_t ahead, const Tile& tile) {
+    typename Rows::template Keys<byte_type(type)> source{keys, layout.key_tile_bytes, kv.key_dim, ahead, {}};
+    if constexpr (type == KvType::kInt4) {
+      source.codes = tile.unpacked;
+      source.half_stride = unpacked_tile_bytes(kv);
+      source.ahead = 0;
+    }
+    for (int i = 0; i < tiles; ++i) {
+      const std::byte* from = keys + static_cast<size_t>(i) * layout.key_tile_bytes;
+      source.scales[i] = Codec::key_scales(type, from + layout.key_scales);
+      if constexpr (type == KvType::kInt4) {
+        Codec::Gaussian::unpack_keys(from, from + layout.key_signs, kv.key_dim,
+                                     tile.unpacked + static_cast<size_t>(i) * source.half_stride, ahead);
+      }
+    }
+    return source;
+  }
+
+  // Scores of the tiles: factors [pair][row] times the rows of K.
+  template <UpdateStart start, class Source>
+  static void score_tiles(const Source& keys, const float* factors, KeyTiles tiles, Tile& tile) {
+    const auto stride = static_cast<size_t>(keys.rows);
     for_row_groups(tile.count, Update::kRows, [&](int row, int rows) {
       const UpdateRows<const float> a{factors + static_cast<size_t>(row) * stride, stride};
       const UpdateRows<float> c{tile.scores + static_cast<size_t>(row) * kScoreStride + tiles.at,
                                 kScoreStride};
       if (tiles.count == 2 && rows <= Update::kWideRows) {
-        Update::template wide<start>(rows, a, panel, c);
+        Update::template wide<start>(rows, a, keys, c);
         return;
       }
       for (int t = 0; t < tiles.count; ++t) {
-        const UpdatePanel<E> one{panel.data + static_cast<size_t>(t) * panel.half_stride, panel.stride, 0,
-                                 panel.k, panel.ahead};
-        Update::template narrow<start>(rows, a, one, {c.data + t * kKeyTile, c.stride});
+        Update::template narrow<start>(rows, a, keys.half(t), {c.data + t * kKeyTile, c.stride});
       }
     });
   }
@@ -275,7 +341,7 @@ class AttentionTile {
   }
 
   // tile.out = p V over the span, from 0.
-  template <class E>
+  template <KvType type>
   static void weigh(const Work& work, int span, Range all, Tile& tile) {
     const KvLayerView& kv = work.layer->kv;
     const KvLayout layout = kv_layout(kv.type, kv.block_tokens, kv.key_dim, kv.value_dim);
@@ -294,32 +360,61 @@ class AttentionTile {
       }
       const Range tokens{Work::most(begin, block_begin) - start,
                          Work::least(end, block_begin + kv.block_tokens) - start};
-      if constexpr (std::is_same_v<E, Coded>) {
-        for (int t = tokens.begin; t < tokens.end; t += kKeyTile) {
-          const int count = Work::least(kKeyTile, tokens.end - t);
-          Codec::decode_values(kv, layout, {slice, start + t - block_begin, count, distance(slice, next)},
-                               tile.decoded, tile.out_stride);
-          weigh_tokens(TokenRows<float>{tile.decoded, t, kv.value_dim, tile.out_stride, 0}, {t, t + count},
-                       tile);
-        }
+      if constexpr (has_codes(type)) {
+        weigh_codes<type>(kv, layout, {slice, start - block_begin, 0, distance(slice, next)}, tokens, tile);
       } else {
-        weigh_tokens(TokenRows<E>{reinterpret_cast<const E*>(slice + layout.values), block_begin - start,
-                                  kv.value_dim, static_cast<size_t>(kv.value_dim), distance(slice, next)},
+        using E = Element<type>;
+        weigh_tokens(PlainTokens<E>{reinterpret_cast<const E*>(slice + layout.values), block_begin - start,
+                                    kv.value_dim, static_cast<size_t>(kv.value_dim), distance(slice, next)},
                      tokens, tile);
       }
     }
   }
 
-  template <class E>
-  static void weigh_tokens(const TokenRows<E>& values, Range tokens, Tile& tile) {
+  // `block`: where token 0 of the span would lie.
+  template <KvType type>
+  static void weigh_codes(const KvLayerView& kv, const KvLayout& layout, const typename Codec::Slots& block,
+                          Range tokens, Tile& tile) {
+    alignas(64) float scale[kScaledTokens];
+    alignas(64) float min[kScaledTokens];
+    const bool in_registers = kv.value_dim % (2 * kLanes) == 0;
+    const int step = in_registers ? kScaledTokens : kKeyTile;
+    for (int t = tokens.begin; t < tokens.end; t += step) {
+      const Range part{t, Work::least(t + step, tokens.end)};
+      if (in_registers) {
+        for (int i = part.begin; i < part.end; i += kKeyTile) {
+          Codec::value_scales(kv, block.slice + layout.value_scales,
+                              {block.slice, block.begin + i, Work::least(kKeyTile, part.end - i), 0},
+                              scale + (i - part.begin), min + (i - part.begin));
+        }
+        const std::byte* rows =
+            block.slice + layout.values + static_cast<size_t>(block.begin + t) * layout.value_row_bytes;
+        ptrdiff_t ahead = block.ahead;
+        if constexpr (type == KvType::kInt4) {
+          const int bytes = (part.end - t) * static_cast<int>(layout.value_row_bytes);
+          Codec::Gaussian::unpack_values(rows, bytes, tile.unpacked, ahead);
+          rows = tile.unpacked;
+          ahead = 0;
+        }
+        weigh_tokens(CodedTokens<byte_type(type)>{rows, t, kv.value_dim, ahead, scale, min}, part, tile);
+      } else {
+        Codec::decode_values(kv, layout, {block.slice, block.begin + t, part.end - part.begin, block.ahead},
+                             tile.decoded, tile.out_stride);
+        weigh_tokens(PlainTokens<float>{tile.decoded, t, kv.value_dim, tile.out_stride, 0}, part, tile);
+      }
+    }
+  }
+
+  template <class Tokens>
+  static void weigh_tokens(const Tokens& values, Range tokens, Tile& tile) {
     for_row_groups(tile.count, Update::kRows,
                    [&](int row, int count) { weigh_group(values, tokens, row, count, tile); });
   }
 
   // The rows of a group see different tokens next to the diagonal and to the window's edge: there each goes
   // alone, so that no V row is read for who does not see it; in between they go together.
-  template <class E>
-  static void weigh_group(const TokenRows<E>& values, Range tokens, int row, int count, Tile& tile) {
+  template <class Tokens>
+  static void weigh_group(const Tokens& values, Range tokens, int row, int count, Tile& tile) {
     Range together{0, kSpanTokens};
     for (int i = row; i < row + count; ++i) {
       together = {Work::most(together.begin, tile.seen[i].begin),
@@ -342,42 +437,37 @@ class AttentionTile {
     }
   }
 
-  template <class E>
-  static void weigh_rows(const TokenRows<E>& values, Range tokens, int row, int count, Tile& tile) {
+  template <class Tokens>
+  static void weigh_rows(const Tokens& values, Range tokens, int row, int count, Tile& tile) {
     if (tokens.begin >= tokens.end) return;
-    const int dims = values.dims;
-    const int k = tokens.end - tokens.begin;
-    const E* data = values.data + static_cast<size_t>(tokens.begin - values.first_token) * values.stride;
     const UpdateRows<const float> p{
         tile.scores + static_cast<size_t>(row) * kScoreStride + kKeyTile + tokens.begin, kScoreStride};
     float* out = tile.out + static_cast<size_t>(row) * tile.out_stride;
     int d = 0;
     if (count <= Update::kWideRows) {
-      for (; d + 2 * kLanes <= dims; d += 2 * kLanes) {
-        const UpdatePanel<E> panel{data + d, values.stride, kLanes, k, values.ahead};
-        Update::template wide<UpdateStart::kLoad>(count, p, panel, {out + d, tile.out_stride});
-      }
+      for (; d + 2 * kLanes <= values.dims; d += 2 * kLanes)
+        Update::template wide<UpdateStart::kLoad>(count, p, values.rows(tokens, d),
+                                                  {out + d, tile.out_stride});
     }
-    for (; d + kLanes <= dims; d += kLanes) {
-      const UpdatePanel<E> panel{data + d, values.stride, 0, k, values.ahead};
-      Update::template narrow<UpdateStart::kLoad>(count, p, panel, {out + d, tile.out_stride});
-    }
-    if (d < dims) {
-      const UpdatePanel<E> panel{data + d, values.stride, 0, k, values.ahead};
-      weigh_last_dims(panel, dims - d, p, count, {out + d, tile.out_stride});
+    for (; d + kLanes <= values.dims; d += kLanes)
+      Update::template narrow<UpdateStart::kLoad>(count, p, values.rows(tokens, d),
+                                                  {out + d, tile.out_stride});
+    if constexpr (!Tokens::kWholeVectors) {
+      if (d < values.dims)
+        weigh_last_dims(values.rows(tokens, d), values.dims - d, p, count, {out + d, tile.out_stride});
     }
   }
 
   // The dimensions [d, dims) that fill no vector.
   template <class E>
-  static void weigh_last_dims(const UpdatePanel<E>& values, int dims, UpdateRows<const float> p, int count,
-                              UpdateRows<float> out) {
+  static void weigh_last_dims(const typename Rows::template Plain<E>& values, int dims,
+                              UpdateRows<const float> p, int count, UpdateRows<float> out) {
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
       F32 acc = W::load(out.data + i * out.stride);
-      for (size_t k = 0; k < static_cast<size_t>(values.k); ++k) {
-        alignas(64) E row[kLanes] = {};
+      for (size_t k = 0; k < static_cast<size_t>(values.rows); ++k) {
+        alignas(64) std::remove_cvref_t<decltype(values.data[0])> row[kLanes] = {};
         for (int d = 0; d < dims; ++d) row[d] = values.data[k * values.stride + static_cast<size_t>(d)];
-        acc = W::fma(W::set1(p.data[i * p.stride + k]), Update::load(row), acc);
+        acc = W::fma(W::set1(p.data[i * p.stride + k]), Rows::load_row(row), acc);
       }
       W::store(out.data + i * out.stride, acc);
     }

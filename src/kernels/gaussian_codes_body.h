@@ -48,7 +48,65 @@ class GaussianCodes {
     return W::select_less(number, W::set1(1.0f), W::zero(), finite);
   }
 
+  // Codes of K of 16 tokens to bytes [dim][16]. 64 bytes of codes are 8 dimensions: two in each quarter, the
+  // even one in the low nibbles; 16 bytes of signs go with them, a bit a dimension. What lies `ahead` bytes
+  // behind the codes is prefetched. Reads whole 64 bytes; writes 8 dimensions at a time.
+  static void unpack_keys(const std::byte* codes, const std::byte* signs, int dims, std::byte* out,
+                          ptrdiff_t ahead) {
+    const I32 even_bits = W::load_i32(kSignBits[0].data());
+    const I32 odd_bits = W::load_i32(kSignBits[1].data());
+    for (int d = 0; d < dims; d += 8, codes += 64, signs += 16, out += 8 * 16) {
+      W::prefetch(ahead_of(codes, ahead));
+      const I32 sign = W::repeat16(signs);
+      const Nibbles both = nibbles_of(codes, kKeyBytes.bytes.data());
+      W::store_quarters(out, 32,
+                        W::xor_i32(both.low, W::equal_bytes(W::and_i32(sign, even_bits), even_bits)));
+      W::store_quarters(out + 16, 32,
+                        W::xor_i32(both.high, W::equal_bytes(W::and_i32(sign, odd_bits), odd_bits)));
+    }
+  }
+
+  // Codes of V to bytes: each 16 become 32, low nibbles first. The same.
+  static void unpack_values(const std::byte* codes, int bytes, std::byte* out, ptrdiff_t ahead) {
+    for (; bytes >= 64; bytes -= 64, codes += 64, out += 128) {
+      W::prefetch(ahead_of(codes, ahead));
+      unpack_64_values(codes, out);
+    }
+    if (bytes == 0) return;
+    alignas(64) std::byte last[64] = {};
+    __builtin_memcpy(last, codes, static_cast<size_t>(bytes));
+    unpack_64_values(last, out);
+  }
+
  private:
+  // Of each byte: which bit of the signs tells that it is negative.
+  using SignBits = std::array<uint8_t, 64>;
+  static constexpr SignBits sign_bits(int odd) {
+    SignBits bits{};
+    for (size_t i = 0; i < bits.size(); ++i)
+      bits[i] = static_cast<uint8_t>(1u << (i / 16 * 2 + static_cast<size_t>(odd)));
+    return bits;
+  }
+  alignas(64) static constexpr std::array<SignBits, 2> kSignBits = {sign_bits(0), sign_bits(1)};
+
+  struct Nibbles {
+    I32 low, high;
+  };
+  KERNEL_INLINE Nibbles nibbles_of(const std::byte* codes, const uint8_t* levels) {
+    const I32 both = W::load_i32(codes);
+    const I32 mask = W::set1_i32(0x0f0f0f0f);
+    return {W::lookup(levels, W::and_i32(both, mask)),
+            W::lookup(levels, W::and_i32(W::shr_i32(both, 4), mask))};
+  }
+  KERNEL_INLINE void unpack_64_values(const std::byte* codes, std::byte* out) {
+    const Nibbles both = nibbles_of(codes, kValueBytes.bytes.data());
+    W::store_quarters(out, 32, both.low);
+    W::store_quarters(out + 16, 32, both.high);
+  }
+  KERNEL_INLINE const void* ahead_of(const std::byte* from, ptrdiff_t ahead) {
+    return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(ahead));
+  }
+
   static constexpr int kLanes = W::kLanes;
   // Makes of a scale's byte the upper bits of a float.
   static constexpr int kExponentOffset = 103 << 3;

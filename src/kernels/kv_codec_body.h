@@ -26,6 +26,10 @@ namespace quire {
 template <class W>
 class KvCodec {
  public:
+  using F32 = typename W::F32;
+  using I32 = typename W::I32;
+  using Gaussian = GaussianCodes<W>;
+
   // Encodes one token. `slice`: of its block and KV head.
   static void write(const KvLayerView& kv, std::byte* slice, int slot, const float* key, const float* value) {
     switch (kv.type) {
@@ -48,22 +52,6 @@ class KvCodec {
     write_value(kv, layout, slice, slot, x);
   }
 
-  // K of one tile: out[dim][16 tokens]. What lies `ahead` bytes further is prefetched.
-  static void decode_keys(const KvLayerView& kv, const KvLayout& layout, const std::byte* tile, float* out,
-                          ptrdiff_t ahead) {
-    if (kv.type == KvType::kInt4) return decode_int4_keys(kv.key_dim, layout, tile, out, ahead);
-    const std::byte* scales = tile + layout.key_scales;
-    const Scales<F32> all = {W::load_f16(scales),
-                             kv.type == KvType::kInt8 ? W::load_f16(scales + 2 * kKeyTile) : W::zero()};
-    for (int d = 0; d < kv.key_dim; ++d) {
-      const std::byte* codes = tile + static_cast<size_t>(d) * kKeyTile;
-      if (d % 4 == 0) prefetch(codes, ahead);
-      const I32 code = W::load_u8(codes);
-      W::store(out + static_cast<size_t>(d) * kKeyTile,
-               kv.type == KvType::kInt8 ? spread(code, all) : W::mul(e4m3(code), all.scale));
-    }
-  }
-
   // Slots [begin, begin + count) of a block, count <= 16.
   struct Slots {
     const std::byte* slice;
@@ -77,21 +65,72 @@ class KvCodec {
                             size_t stride) {
     alignas(64) float scale[kKeyTile];
     alignas(64) float minimum[kKeyTile];
-    load_value_scales(kv, slots.slice + layout.value_scales, slots, scale, minimum);
+    value_scales(kv, slots.slice + layout.value_scales, slots, scale, minimum);
     for (int t = 0; t < slots.count; ++t, out += stride) {
       const std::byte* codes =
           slots.slice + layout.values + static_cast<size_t>(slots.begin + t) * layout.value_row_bytes;
       for (size_t at = 0; at < layout.value_row_bytes; at += 64) prefetch(codes + at, slots.ahead);
-      const Scales<F32> lanes = {W::set1(scale[t]), W::set1(minimum[t])};
+      const Scales lanes = {W::set1(scale[t]), W::set1(minimum[t])};
       if (kv.type == KvType::kInt4) {
         decode_nibbles(codes, kv.value_dim, lanes, out);
         continue;
       }
       for (int d = 0; d < kv.value_dim; d += kLanes) {
         const I32 code = load_codes(codes + d, kv.value_dim - d);
-        W::store(out + d, kv.type == KvType::kInt8 ? spread(code, lanes) : W::mul(e4m3(code), lanes.scale));
+        W::store(out + d, kv.type == KvType::kInt8 ? decode<KvType::kInt8>(code, lanes)
+                                                   : decode<KvType::kFp8>(code, lanes));
       }
     }
+  }
+
+  // --- what codes mean ---
+
+  // A value is code * scale + min.
+  struct Scales {
+    F32 scale;
+    F32 min;
+  };
+
+  // Of a tile of K.
+  KERNEL_INLINE Scales key_scales(KvType type, const std::byte* from) {
+    if (type != KvType::kInt4)
+      return {W::load_f16(from), W::load_f16(from + (type == KvType::kInt8 ? 2 * kKeyTile : 0))};
+    const F32 scale = Gaussian::load_scales(from);
+    return {scale, W::mul(scale, W::set1(-kKeyBytes.middle))};
+  }
+  KERNEL_INLINE F32 spread(I32 code, const Scales& by) { return W::fma(W::to_f32(code), by.scale, by.min); }
+  template <KvType type>
+  KERNEL_INLINE F32 decode(I32 code, const Scales& by) {
+    if constexpr (type == KvType::kFp8) return W::mul(e4m3(code), by.scale);
+    return spread(code, by);
+  }
+  KERNEL_INLINE F32 e4m3(I32 code) {
+    const I32 size = W::and_i32(code, W::set1_i32(0x7f));
+    const I32 sign = W::shl_i32(W::and_i32(code, W::set1_i32(0x80)), 24);
+    const F32 normal = W::as_f32(W::add_i32(W::shl_i32(size, 20), W::set1_i32(0x3c000000)));
+    const F32 tiny = W::mul(W::to_f32(size), W::set1(0x1p-9f));
+    const F32 value = W::select_less(W::to_f32(size), W::set1(8.0f), tiny, normal);
+    return W::as_f32(W::or_i32(W::as_i32(value), sign));
+  }
+
+  // The scales of some slots, as floats; all others read as 0.
+  static void value_scales(const KvLayerView& kv, const std::byte* scales, const Slots& slots, float* scale,
+                           float* minimum) {
+    alignas(64) std::byte near[2 * kKeyTile * 2] = {};
+    const auto n = static_cast<size_t>(slots.count);
+    const auto first = static_cast<size_t>(slots.begin);
+    const auto tokens = static_cast<size_t>(kv.block_tokens);
+    if (kv.type == KvType::kInt4) {
+      std::memcpy(near, scales + first, n);
+      const F32 lanes = Gaussian::load_scales(near);
+      W::store(scale, lanes);
+      W::store(minimum, W::mul(lanes, W::set1(-kValueBytes.middle)));
+      return;
+    }
+    std::memcpy(near, scales + 2 * first, 2 * n);
+    if (kv.type == KvType::kInt8) std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + 2 * first, 2 * n);
+    W::store(scale, W::load_f16(near));
+    W::store(minimum, W::load_f16(near + 2 * kKeyTile));
   }
 
   // Multiplies x [dims] by a symmetric Hadamard matrix, block by block, and by 2^-shift. Twice, with shifts
@@ -120,23 +159,10 @@ class KvCodec {
   }
 
  private:
-  using F32 = typename W::F32;
-  using I32 = typename W::I32;
-  using Gaussian = GaussianCodes<W>;
   static constexpr int kLanes = W::kLanes;
-
-  // A value is code * scale + min.
-  template <class T>
-  struct Scales {
-    T scale;
-    T min;
-  };
 
   static int least(int a, int b) { return a < b ? a : b; }
 
-  KERNEL_INLINE F32 spread(I32 code, const Scales<F32>& by) {
-    return W::fma(W::to_f32(code), by.scale, by.min);
-  }
   KERNEL_INLINE void prefetch(const void* from, ptrdiff_t ahead) {
     W::prefetch(
         reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(ahead)));
@@ -312,66 +338,7 @@ class KvCodec {
     return static_cast<uint8_t>(sign | ((rounded - 0x3c000000u) >> 20));
   }
 
-  KERNEL_INLINE F32 e4m3(I32 code) {
-    const I32 size = W::and_i32(code, W::set1_i32(0x7f));
-    const I32 sign = W::shl_i32(W::and_i32(code, W::set1_i32(0x80)), 24);
-    const F32 normal = W::as_f32(W::add_i32(W::shl_i32(size, 20), W::set1_i32(0x3c000000)));
-    const F32 tiny = W::mul(W::to_f32(size), W::set1(0x1p-9f));
-    const F32 value = W::select_less(W::to_f32(size), W::set1(8.0f), tiny, normal);
-    return W::as_f32(W::or_i32(W::as_i32(value), sign));
-  }
-
   // --- reading ---
-
-  // Dimensions 2i and 2i + 1 of 16 tokens are 16 bytes; 16 more hold the signs of 8 dimensions.
-  static void decode_int4_keys(int key_dim, const KvLayout& layout, const std::byte* tile, float* out,
-                               ptrdiff_t ahead) {
-    const F32 scale = Gaussian::load_scales(tile + layout.key_scales);
-    const Scales<F32> by = {scale, W::mul(scale, W::set1(kKeyLevels.least))};
-    for (int d = 0; d < key_dim; d += 8) {
-      const std::byte* codes = tile + static_cast<size_t>(d) / 2 * kKeyTile;
-      prefetch(codes, ahead);
-      const I32 signs = W::load_u8(tile + layout.key_signs + static_cast<size_t>(d) / 8 * kKeyTile);
-      const int count = least(8, key_dim - d);
-      for (int i = 0; i < count; i += 2, codes += kKeyTile) {
-        const I32 both = W::load_u8(codes);
-        float* to = out + static_cast<size_t>(d + i) * kKeyTile;
-        W::store(to, key_value(W::and_i32(both, W::set1_i32(15)), by, W::shl_i32(signs, 31 - i)));
-        if (i + 1 < count) {
-          W::store(to + kKeyTile, key_value(W::shr_i32(both, 4), by, W::shl_i32(signs, 30 - i)));
-        }
-      }
-    }
-  }
-
-  // Of a magnitude's index, negative where the highest bit of `sign` is set.
-  KERNEL_INLINE F32 key_value(I32 index, const Scales<F32>& by, I32 sign) {
-    const F32 magnitude = spread(W::lookup(kKeyLevels.above.data(), index), by);
-    return W::as_f32(W::or_i32(W::as_i32(magnitude), W::and_i32(sign, W::set1_i32(INT32_MIN))));
-  }
-  KERNEL_INLINE F32 value_of(I32 code, const Scales<F32>& by) {
-    return spread(W::lookup(kValueLevelsAboveLowest.data(), code), by);
-  }
-
-  // The scales of some slots, as floats; all others read as 0.
-  static void load_value_scales(const KvLayerView& kv, const std::byte* scales, const Slots& slots,
-                                float* scale, float* minimum) {
-    alignas(64) std::byte near[2 * kKeyTile * 2] = {};
-    const auto n = static_cast<size_t>(slots.count);
-    const auto first = static_cast<size_t>(slots.begin);
-    const auto tokens = static_cast<size_t>(kv.block_tokens);
-    if (kv.type == KvType::kInt4) {
-      std::memcpy(near, scales + first, n);
-      const F32 lanes = Gaussian::load_scales(near);
-      W::store(scale, lanes);
-      W::store(minimum, W::mul(lanes, W::set1(-kValueLevels.largest())));
-      return;
-    }
-    std::memcpy(near, scales + 2 * first, 2 * n);
-    if (kv.type == KvType::kInt8) std::memcpy(near + 2 * kKeyTile, scales + 2 * tokens + 2 * first, 2 * n);
-    W::store(scale, W::load_f16(near));
-    W::store(minimum, W::load_f16(near + 2 * kKeyTile));
-  }
 
   // 16 codes of which the first `count` are there.
   KERNEL_INLINE I32 load_codes(const std::byte* codes, int count) {
@@ -381,23 +348,20 @@ class KvCodec {
     return W::load_u8(near);
   }
 
-  static void decode_nibbles(const std::byte* codes, int dims, const Scales<F32>& by, float* out) {
-    const I32 mask = W::set1_i32(15);
-    int d = 0;
-    for (; d + 2 * kLanes <= dims; d += 2 * kLanes, codes += kLanes) {
-      const I32 both = W::load_u8(codes);
-      W::store(out + d, value_of(W::and_i32(both, mask), by));
-      W::store(out + d + kLanes, value_of(W::shr_i32(both, 4), by));
+  static void decode_nibbles(const std::byte* codes, int dims, const Scales& by, float* out) {
+    for (int d = 0; d < dims; ++d) {
+      const int half = nibble_half(dims, d);
+      const int within = d % (2 * kLanes);
+      const auto both = static_cast<unsigned>(codes[d / (2 * kLanes) * kLanes + within % half]);
+      const uint8_t byte = kValueBytes.bytes[within < half ? both & 15u : both >> 4];
+      out[d] = __builtin_fmaf(static_cast<float>(byte), first_lane(by.scale), first_lane(by.min));
     }
-    if (d == dims) return;
-    const int half = (dims - d + 1) / 2;
-    const I32 both = load_codes(codes, half);
-    alignas(64) float low[kLanes];
-    alignas(64) float high[kLanes];
-    W::store(low, value_of(W::and_i32(both, mask), by));
-    W::store(high, value_of(W::shr_i32(both, 4), by));
-    for (int i = 0; i < dims - d; ++i) out[d + i] = i < half ? low[i] : high[i - half];
     for (int i = dims; i % kLanes != 0; ++i) out[i] = 0;
+  }
+  static float first_lane(F32 value) {
+    alignas(64) float lanes[kLanes];
+    W::store(lanes, value);
+    return lanes[0];
   }
 };
 

@@ -67,7 +67,7 @@ void expect_close(KvType type, const std::vector<float>& x, const std::vector<do
     KvReference::rotate(rotated);
     double most = 0, error = 0;
     for (double v : rotated) most = std::max(most, std::abs(v));
-    const double half_gap = is_key ? (245 - 202) / 2.0 / 245 : (114.5 - 86.5) / 2 / 114.5;
+    const double half_gap = is_key ? (122.5 - 101.5) / 2 / 122.5 : (114.5 - 86.5) / 2 / 114.5;
     const double bound = std::sqrt(static_cast<double>(x.size())) * half_gap * most * 1.125;
     for (size_t i = 0; i < x.size(); ++i) error += (read[i] - exact[i]) * (read[i] - exact[i]);
     EXPECT_LE(std::sqrt(error), bound * (1 + 1e-4) + 1e-6 * largest + 1e-6);

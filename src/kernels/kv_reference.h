@@ -66,7 +66,8 @@ class KvReference {
 
   // int4's levels of K (magnitudes) and V, in scales.
   static double key_level(int index) {
-    constexpr int kLevels[] = {5, 15, 25, 35, 45, 56, 67, 79, 91, 104, 118, 134, 152, 174, 202, 245};
+    constexpr double kLevels[] = {2.5,  7.5,  12.5, 17.5, 22.5, 28.5, 33.5,  39.5,
+                                  45.5, 52.5, 59.5, 67.5, 76.5, 87.5, 101.5, 122.5};
     return kLevels[index];
   }
   static double value_level(int code) {

@@ -7,22 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/half_float.h"
+#include "kernels/matmul_codes.h"
 #include "kernels/simd_inline.h"
 
 namespace quire {
-
-// Row k of B at data + k * stride. A row has 16 lanes, or 32 whose second half lies at `half_stride`. While a
-// row is read, the same place `ahead` bytes further is prefetched.
-// E: float, Bf16, or uint16_t for float16.
-template <class E>
-struct UpdatePanel {
-  const E* data;
-  size_t stride;
-  size_t half_stride;
-  int k;  // rows
-  ptrdiff_t ahead;
-};
 
 // A or C: row r at data + r * stride.
 template <class Float>
@@ -33,7 +21,8 @@ struct UpdateRows {
 
 enum class UpdateStart : uint8_t { kZero, kLoad };  // where C's values come from
 
-// W: the words of one ISA (simd_*.h). Stateless; any thread.
+// W: the words of one ISA (simd_*.h). Stateless; any thread. B is a source of kv_rows_body.h: its row k has
+// 16 lanes, or 32 in two halves.
 template <class W>
 class RankUpdate {
  public:
@@ -42,33 +31,23 @@ class RankUpdate {
   static constexpr int kWideRows = W::kFloatRows / 2;  // most rows with 32 lanes
 
   // C (16 lanes a row) for `rows` <= kRows.
-  template <UpdateStart start, class E>
-  static void narrow(int rows, UpdateRows<const float> a, const UpdatePanel<E>& b, UpdateRows<float> c) {
+  template <UpdateStart start, class Source>
+  static void narrow(int rows, UpdateRows<const float> a, const Source& b, UpdateRows<float> c) {
     choose<start, 1, kRows>(rows, a, b, c);
   }
 
   // C (32 lanes a row) for `rows` <= kWideRows.
-  template <UpdateStart start, class E>
-  static void wide(int rows, UpdateRows<const float> a, const UpdatePanel<E>& b, UpdateRows<float> c) {
+  template <UpdateStart start, class Source>
+  static void wide(int rows, UpdateRows<const float> a, const Source& b, UpdateRows<float> c) {
     choose<start, 2, kWideRows>(rows, a, b, c);
-  }
-
-  KERNEL_INLINE typename W::F32 load(const float* p) { return W::load(p); }
-  KERNEL_INLINE typename W::F32 load(const uint16_t* p) { return W::load_f16(p); }
-  KERNEL_INLINE typename W::F32 load(const Bf16* p) { return W::load_bf16(p); }
-
-  // The address may lie outside of what is mapped: it is never read.
-  KERNEL_INLINE void prefetch(const void* from, ptrdiff_t ahead) {
-    W::prefetch(
-        reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(ahead)));
   }
 
  private:
   using F32 = typename W::F32;
   static_assert(W::kLanes == 16 && kWideRows > 0);
 
-  template <UpdateStart start, int vectors, int rows_at_most, class E>
-  static void choose(int rows, UpdateRows<const float> a, const UpdatePanel<E>& b, UpdateRows<float> c) {
+  template <UpdateStart start, int vectors, int rows_at_most, class Source>
+  static void choose(int rows, UpdateRows<const float> a, const Source& b, UpdateRows<float> c) {
     if (rows == rows_at_most) {
       update<start, vectors, rows_at_most>(a, b, c);
     } else if constexpr (rows_at_most > 1) {
@@ -76,8 +55,8 @@ class RankUpdate {
     }
   }
 
-  template <UpdateStart start, int vectors, int rows, class E>
-  static void update(UpdateRows<const float> a, const UpdatePanel<E>& b, UpdateRows<float> c) {
+  template <UpdateStart start, int vectors, int rows, class Source>
+  static void update(UpdateRows<const float> a, const Source& b, UpdateRows<float> c) {
     F32 acc[rows][vectors];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
@@ -86,20 +65,23 @@ class RankUpdate {
         acc[r][v] = start == UpdateStart::kZero ? W::zero() : W::load(c.data + r * c.stride + 16 * v);
       }
     }
-    const E* row = b.data;
-    for (size_t k = 0; k < static_cast<size_t>(b.k); ++k, row += b.stride) {
-      F32 lanes[vectors];
+    const auto end = static_cast<size_t>(b.rows);
+    for (size_t k = 0; k < end; k += Source::kPhases) {
+      unrolled<Source::kPhases>([&](auto phase) __attribute__((always_inline)) {
+        if (phase != 0 && k + phase >= end) return;
+        F32 lanes[vectors];
 #pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) {
-        lanes[v] = load(row + v * b.half_stride);
-        prefetch(row + v * b.half_stride, b.ahead);
-      }
+        for (int v = 0; v < vectors; ++v) {
+          lanes[v] = b.template load<phase>(k + phase, v);
+          b.template fetch<phase>(k + phase, v);
+        }
 #pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r) {
-        const F32 factor = W::set1(a.data[r * a.stride + k]);
+        for (int r = 0; r < rows; ++r) {
+          const F32 factor = W::set1(a.data[r * a.stride + k + phase]);
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; ++v) acc[r][v] = W::fma(factor, lanes[v], acc[r][v]);
-      }
+          for (int v = 0; v < vectors; ++v) acc[r][v] = W::fma(factor, lanes[v], acc[r][v]);
+        }
+      });
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {

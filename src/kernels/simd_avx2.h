@@ -115,6 +115,9 @@ struct Avx2Words {
   KERNEL_INLINE I32 or_i32(I32 a, I32 b) {
     return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
   }
+  KERNEL_INLINE I32 xor_i32(I32 a, I32 b) {
+    return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+  }
   KERNEL_INLINE I32 shl_i32(I32 a, int count) {
     return {_mm256_slli_epi32(a.lo, count), _mm256_slli_epi32(a.hi, count)};
   }
@@ -160,6 +163,20 @@ struct Avx2Words {
   KERNEL_INLINE Bytes lookup(const uint8_t* table, Bytes nibbles) {
     const __m256i both = _mm256_broadcastsi128_si256(half(table, 0));
     return {_mm256_shuffle_epi8(both, nibbles.lo), _mm256_shuffle_epi8(both, nibbles.hi)};
+  }
+  KERNEL_INLINE Bytes repeat16(const void* from) {
+    const __m256i both = _mm256_broadcastsi128_si256(half(from, 0));
+    return {both, both};
+  }
+  KERNEL_INLINE void store_quarters(void* to, size_t stride, Bytes a) {
+    auto* out = static_cast<char*>(to);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(a.lo));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + stride), _mm256_extracti128_si256(a.lo, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 2 * stride), _mm256_castsi256_si128(a.hi));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * stride), _mm256_extracti128_si256(a.hi, 1));
+  }
+  KERNEL_INLINE Bytes equal_bytes(Bytes a, Bytes b) {
+    return {_mm256_cmpeq_epi8(a.lo, b.lo), _mm256_cmpeq_epi8(a.hi, b.hi)};
   }
   KERNEL_INLINE I32 load_pairs_s8(const void* from) {
     return {_mm256_cvtepi8_epi16(half(from, 0)), _mm256_cvtepi8_epi16(half(from, 1))};

@@ -80,6 +80,7 @@ struct Avx512Words {
   KERNEL_INLINE I32 mul_i32(I32 a, I32 b) { return _mm512_mullo_epi32(a, b); }
   KERNEL_INLINE I32 and_i32(I32 a, I32 b) { return _mm512_and_si512(a, b); }
   KERNEL_INLINE I32 or_i32(I32 a, I32 b) { return _mm512_or_si512(a, b); }
+  KERNEL_INLINE I32 xor_i32(I32 a, I32 b) { return _mm512_xor_si512(a, b); }
   KERNEL_INLINE I32 shl_i32(I32 a, int count) { return _mm512_slli_epi32(a, static_cast<unsigned>(count)); }
   KERNEL_INLINE I32 shr_i32(I32 a, int count) { return _mm512_srli_epi32(a, static_cast<unsigned>(count)); }
   KERNEL_INLINE I32 max_i32(I32 a, I32 b) { return _mm512_max_epi32(a, b); }
@@ -113,6 +114,17 @@ struct Avx512Words {
   KERNEL_INLINE Bytes lookup(const uint8_t* table, Bytes nibbles) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_128(table)), nibbles);
   }
+  KERNEL_INLINE Bytes repeat16(const void* from) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+  }
+  KERNEL_INLINE void store_quarters(void* to, size_t stride, Bytes a) {
+    auto* out = static_cast<char*>(to);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_castsi512_si128(a));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + stride), _mm512_extracti32x4_epi32(a, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 2 * stride), _mm512_extracti32x4_epi32(a, 2));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * stride), _mm512_extracti32x4_epi32(a, 3));
+  }
+  KERNEL_INLINE Bytes equal_bytes(Bytes a, Bytes b) { return _mm512_movm_epi8(_mm512_cmpeq_epi8_mask(a, b)); }
   KERNEL_INLINE I32 load_pairs_s8(const void* from) { return _mm512_cvtepi8_epi16(load_256(from)); }
   KERNEL_INLINE I32 load_pairs_u8(const void* from) { return _mm512_cvtepu8_epi16(load_256(from)); }
   KERNEL_INLINE I32 pair_dot(I32 a, I32 b) { return _mm512_madd_epi16(a, b); }

@@ -140,6 +140,9 @@ struct ScalarWords {
   SCALAR_WORD I32 shl_i32(I32 a, int count) {
     return map_i32([&](int i) { return static_cast<int32_t>(bits(a, i) << count); });
   }
+  SCALAR_WORD I32 xor_i32(I32 a, I32 b) {
+    return map_i32([&](int i) { return a.lane[i] ^ b.lane[i]; });
+  }
   // Fills with zeros.
   SCALAR_WORD I32 shr_i32(I32 a, int count) {
     return map_i32([&](int i) { return static_cast<int32_t>(bits(a, i) >> count); });
@@ -184,6 +187,26 @@ struct ScalarWords {
     return map_i32([&](int i) {
       uint32_t quad = 0;
       for (int k = 0; k < 4; ++k) quad |= uint32_t{table[byte_at(nibbles, i, k) & 15]} << (8 * k);
+      return static_cast<int32_t>(quad);
+    });
+  }
+  // 16 bytes, four times.
+  SCALAR_WORD Bytes repeat16(const void* from) {
+    return map_i32([&](int i) {
+      int32_t quad;
+      std::memcpy(&quad, static_cast<const char*>(from) + i % 4 * 4, sizeof quad);
+      return quad;
+    });
+  }
+  // The four quarters of 16 bytes, `stride` bytes from one to the next.
+  SCALAR_WORD void store_quarters(void* to, size_t stride, Bytes a) {
+    for (size_t i = 0; i < 4; ++i) std::memcpy(static_cast<char*>(to) + i * stride, a.lane + 4 * i, 16);
+  }
+  // All ones in bytes that are equal.
+  SCALAR_WORD Bytes equal_bytes(Bytes a, Bytes b) {
+    return map_i32([&](int i) {
+      uint32_t quad = 0;
+      for (int k = 0; k < 4; ++k) quad |= byte_at(a, i, k) == byte_at(b, i, k) ? 255u << (8 * k) : 0u;
       return static_cast<int32_t>(quad);
     });
   }
