@@ -37,14 +37,16 @@ function(quire_program name floor)
   target_link_libraries(${name} PRIVATE ${floor})
 endfunction()
 
-# Each src/kernels/isa_X.cc is compiled for its own instruction set, and only that file is.
+# Each src/kernels/isa_X.cc is compiled for its own instruction set, and so are its ceilings; only these files are.
 function(quire_kernel_isas)
   set(kernels ${CMAKE_SOURCE_DIR}/src/kernels)
   # Every body over words that are plain arrays: minutes of compilation with sanitizers, and no memory of its own.
   set_source_files_properties(${kernels}/emulated_tables_test.cc PROPERTIES COMPILE_OPTIONS "-O1;-fno-sanitize=all")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    set_source_files_properties(${kernels}/isa_avx2.cc PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mbmi2")
-    set_source_files_properties(${kernels}/isa_avx512.cc PROPERTIES COMPILE_OPTIONS
+    set_source_files_properties(${kernels}/isa_avx2.cc ${kernels}/ceilings_avx2.cc PROPERTIES COMPILE_OPTIONS
+      "-mavx2;-mfma;-mf16c;-mbmi2")
+    set_source_files_properties(${kernels}/isa_avx512.cc ${kernels}/ceilings_avx512.cc PROPERTIES COMPILE_OPTIONS
       "-mavx2;-mfma;-mf16c;-mbmi2;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512")
+    set_source_files_properties(${kernels}/ceilings_amx.cc PROPERTIES COMPILE_OPTIONS "-mamx-tile;-mamx-int8")
   endif()
 endfunction()

@@ -16,6 +16,7 @@ CommandBody declare_bench(CLI::App& app) {
   declare("latency", "Prefill and decode rates of one sequence", declare_bench_latency);
   declare("batch", "Prefill and decode rates of many sequences at once", declare_bench_batch);
   declare("throughput", "A trace of requests, replayed", declare_bench_throughput);
+  declare("kernels", "The kernels alone, beside what this machine does at most", declare_bench_kernels);
   return [benches = std::move(benches)]() -> Result<int> {
     for (const auto& [command, body] : benches) {
       if (was_chosen(*command)) return body();

@@ -1,5 +1,5 @@
 // The words (see simd_scalar.h) for AVX2 + FMA + F16C: a vector is two registers, lanes 0 … 7 and 8 … 15.
-// Only isa_avx2.cc may include this file.
+// Only isa_avx2.cc and ceilings_avx2.cc may include this file.
 #pragma once
 
 #include <immintrin.h>

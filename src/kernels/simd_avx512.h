@@ -1,5 +1,5 @@
 // The words (see simd_scalar.h) for AVX-512 F, BW, DQ, VL and VNNI: a vector is one register.
-// Only isa_avx512.cc may include this file.
+// Only isa_avx512.cc and ceilings_avx512.cc may include this file.
 #pragma once
 
 #include <immintrin.h>
