@@ -11,10 +11,11 @@ class Panel:
 
     def __init__(self, title, bandwidth, roofs, points):
         self.title, self.bandwidth, self.roofs, self.points = title, bandwidth, roofs, points
-        intensities = [point[0] for point in points]
+        ridges = [roof[1] / bandwidth for roof in roofs]
+        intensities = [point[0] for point in points] + ridges
         speeds = [value for point in points for value in point[1:4]] + [roof[1] for roof in roofs]
-        self.x_range = whole_decades(min(intensities) / 1.5, max(intensities + [roofs[0][1] / bandwidth * 1.5]))
-        self.y_range = whole_decades(min(speeds) / 1.5, max(speeds) * 1.4)
+        self.x_range = min(intensities) / 2, max(intensities) * 2
+        self.y_range = min(speeds) / 2.5, max(speeds) * 1.8
 
     def x(self, intensity):
         return LEFT + PANEL_WIDTH * position(intensity, self.x_range)
@@ -28,11 +29,11 @@ class Panel:
     def frame(self):
         yield f'<text x="{LEFT}" y="18" font-size="14" font-weight="bold" fill="{INK}">{self.title}</text>'
         bottom, right = TOP + PANEL_HEIGHT, LEFT + PANEL_WIDTH
-        for value in decades(self.x_range):
+        for value in ticks(self.x_range):
             x = self.x(value)
             yield f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom}" stroke="{GRID}"/>'
             yield f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle" fill="{INK}">{number(value)}</text>'
-        for value in decades(self.y_range):
+        for value in ticks(self.y_range):
             y = self.y(value)
             yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="{GRID}"/>'
             yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="{INK}">{number(value)}</text>'
@@ -49,7 +50,7 @@ class Panel:
         begin = max(low_x, low_y / self.bandwidth)
         top = max(speed for _, speed, _ in self.roofs)
         yield self.line(begin, begin * self.bandwidth, top / self.bandwidth, top, "")
-        middle = math.sqrt(begin * min(speed for _, speed, _ in self.roofs) / self.bandwidth)
+        middle = math.sqrt(begin * top / self.bandwidth)
         angle = -math.degrees(math.atan2(self.y(low_y) - self.y(low_y * 10), self.x(low_x * 10) - self.x(low_x)))
         x, y = self.x(middle), self.y(middle * self.bandwidth) - 7
         yield (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" font-size="11" fill="{ROOF}" '
@@ -87,13 +88,12 @@ def position(value, limits):
     return (math.log10(value) - math.log10(limits[0])) / (math.log10(limits[1]) - math.log10(limits[0]))
 
 
-def whole_decades(least, most):
-    return 10.0 ** math.floor(math.log10(least)), 10.0 ** math.ceil(math.log10(most))
-
-
-def decades(limits):
-    first, last = round(math.log10(limits[0])), round(math.log10(limits[1]))
-    return [10.0 ** exponent for exponent in range(first, last + 1)]
+def ticks(limits):
+    """Round numbers in the range: powers of ten, and twice and five times as much where there is room."""
+    first, last = math.floor(math.log10(limits[0])), math.ceil(math.log10(limits[1]))
+    steps = [1, 2, 5] if math.log10(limits[1] / limits[0]) < 3.2 else [1]
+    values = [step * 10.0 ** exponent for exponent in range(first, last + 1) for step in steps]
+    return [value for value in values if limits[0] <= value <= limits[1]]
 
 
 def number(value):
