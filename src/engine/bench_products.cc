@@ -36,7 +36,7 @@ class ProductRowSet {
         codes_(values_.size()),
         wide_codes_(values_.size()),
         scales_(values_.size() / kGroup),
-        wide_scales_(scales_.size()),
+        wide_scales_(values_.size() / kGroup),
         sums_(values_.size() / kGroup),
         wide_sums_(values_.size() / kGroup),
         outputs_(static_cast<size_t>(rows) * kBenchOutputs),
@@ -69,7 +69,7 @@ class ProductRowSet {
   std::vector<float> values_;
   AlignedArray<int8_t> codes_;
   AlignedArray<int16_t> wide_codes_;
-  std::vector<float> scales_, wide_scales_;
+  AlignedArray<float> scales_, wide_scales_;
   AlignedArray<GroupSums> sums_;
   AlignedArray<WideSums> wide_sums_;
   AlignedArray<float> outputs_;
@@ -155,7 +155,7 @@ struct RowSet {
   int rows;
   std::vector<float> x, weights, y;
   AlignedArray<std::byte> codes;
-  std::vector<float> scales;
+  AlignedArray<float> scales;
   AlignedArray<std::byte> sums;
 };
 
