@@ -80,12 +80,16 @@ Result<std::vector<std::string>> chosen_isas(const KernelsArguments& arguments, 
                                   });
 }
 
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names;
+  for (BenchKernel kernel : bench_kernels()) names.emplace_back(bench_kernel_name(kernel));
+  return names;
+}
+
 Result<std::vector<BenchKernel>> chosen_kernels(const KernelsArguments& arguments) {
   const auto all = bench_kernels();
   if (!arguments.kernels) return std::vector<BenchKernel>(all.begin(), all.end());
-  std::vector<std::string> known;
-  for (BenchKernel kernel : all) known.emplace_back(bench_kernel_name(kernel));
-  return parse_names<BenchKernel>("--kernels", *arguments.kernels, known,
+  return parse_names<BenchKernel>("--kernels", *arguments.kernels, kernel_names(),
                                   [&](const std::string& name) -> std::optional<BenchKernel> {
                                     for (BenchKernel kernel : all) {
                                       if (bench_kernel_name(kernel) == name) return kernel;
@@ -325,7 +329,9 @@ CommandBody declare_bench_kernels(CLI::App& command) {
       "product with a whole matrix, one row of a row kernel, the attention of one layer. GB/s are bytes of\n"
       "packed weights or stored K and V; the share is that of the lower of the two ceilings that bound the\n"
       "kernel. Compare figures only from runs on an otherwise idle machine.");
-  add_text(command, {"--kernels", "Which; default: all that docs/cli.md lists", "NAME,…"}, to.kernels);
+  add_text(command,
+           {"--kernels", fmt::format("Which of {}; default: all", fmt::join(kernel_names(), ", ")), "NAME,…"},
+           to.kernels);
   add_text(command, {"--isa", "Instruction sets; default: all that run here but the reference", "NAME,…"},
            to.isas);
   add_text(command, {"--types", "Types of the weights; default: all", "TYPE,…"}, to.types);
