@@ -57,7 +57,7 @@ class LayerMemory {
                  .kv_heads = kKvHeads,
                  .key_dim = kHeadDim,
                  .value_dim = kHeadDim,
-                 .types = type};
+                 .type = type};
     layer_.heads = kHeads;
     layer_.score_scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
   }
