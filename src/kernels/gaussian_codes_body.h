@@ -157,8 +157,9 @@ class GaussianCodes {
     if (size.largest == 0) return 0;
     const int middle = scale_below(size.mean / levels.deviation);
     const int reaching = scale_below(size.largest / levels.largest()) + 1;
-    const int first = middle > 4 ? middle - 3 : 1;
-    int last = middle + 3 > reaching ? middle + 3 : reaching;
+    const int around = n <= 32 ? 10 : 3;  // the fewer values, the less like a Gaussian
+    const int first = middle > around + 1 ? middle - around : 1;
+    int last = middle + around > reaching ? middle + around : reaching;
     if (last > kScaleMax) last = kScaleMax;
     int best = first;
     float least = squared_error<levels>(x, n, scale_value(first));

@@ -226,7 +226,7 @@ double least_error(const std::vector<float>& x, bool is_key) {
 // Also for rows with heavy tails, and one value far from the others before or after rotation.
 TEST(KvCodec, Int4TakesAboutTheClosestScale) {
   std::mt19937 random(5);
-  for (int dim : {64, 128, 256}) {
+  for (int dim : {16, 32, 64, 128, 256}) {
     OneBlock block(KvType::kInt4, dim, dim);
     double key_error = 0, value_error = 0, key_least = 0, value_least = 0;
     for (int i = 0; i < 40; ++i) {
