@@ -5,7 +5,7 @@ file(GLOB_RECURSE text_ffi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tex
 add_custom_command(
   OUTPUT ${text_ffi_lib}
   COMMAND ${CARGO} build --release --locked --lib --quiet --target-dir ${QUIRE_CARGO_DIR}
-  COMMAND ${CMAKE_COMMAND} -E touch ${text_ffi_lib}
+  COMMAND ${CMAKE_COMMAND} -E touch_nocreate ${text_ffi_lib}
   WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/src/text/ffi
   DEPENDS ${text_ffi_sources} ${CMAKE_SOURCE_DIR}/src/text/ffi/Cargo.toml ${CMAKE_SOURCE_DIR}/src/text/ffi/Cargo.lock
   COMMENT "Building the text library (Rust)"
