@@ -125,11 +125,14 @@ struct RequestTimings {
 // What a request holds, or held at its end. Blocks are counted over all layer groups.
 struct RequestKv {
   int block_tokens = 0;
-  int blocks_used = 0;           // one that several sequences share counts once
-  int blocks_as_copies = 0;      // what they would be if no sequence shared with another
-  int blocks_used_max = 0;       // the same two when it held most: with n samples at most the prompt's blocks
-  int blocks_as_copies_max = 0;  // and, for each sample, those of its own tokens and one more
-  int tokens_used = 0;           // of its longest sequence
+  int blocks_used = 0;       // one that several sequences share counts once
+  int blocks_as_copies = 0;  // what they would be if no sequence shared with another
+  // The same two when it held most. With n samples at most the prompt's blocks and, for each sample, those of
+  // its own tokens and one more; without a prefix tree (kv_policy "paged"), a sample that was preempted comes
+  // back with a copy of the prompt.
+  int blocks_used_max = 0;
+  int blocks_as_copies_max = 0;
+  int tokens_used = 0;  // of its longest sequence
   int preemptions = 0;
 };
 
