@@ -11,15 +11,9 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/clock.h"
 
 namespace quire {
-namespace {
-
-int64_t nanoseconds(const timespec& time) {
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-}  // namespace
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -39,8 +33,8 @@ Result<MappedFile> MappedFile::map(const FileDescriptor& file, const std::string
   const FileStamp stamp{.device = info.st_dev,
                         .inode = info.st_ino,
                         .bytes = static_cast<uint64_t>(info.st_size),
-                        .modified_ns = nanoseconds(info.st_mtim),
-                        .changed_ns = nanoseconds(info.st_ctim)};
+                        .modified_ns = nanoseconds_of(info.st_mtim),
+                        .changed_ns = nanoseconds_of(info.st_ctim)};
   if (stamp.bytes == 0) return MappedFile(path, stamp, {});
   void* address = ::mmap(nullptr, stamp.bytes, PROT_READ, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED)

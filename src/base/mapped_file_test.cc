@@ -4,6 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
+
+#include "base/clock.h"
 
 namespace quire {
 namespace {
@@ -44,6 +47,15 @@ TEST(MappedFile, FaultsNameThePath) {
   auto directory = MappedFile::open("/tmp");
   ASSERT_FALSE(directory.has_value());
   EXPECT_EQ(directory.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Nanoseconds, StopAtTheEndsOfTheirRange) {
+  EXPECT_EQ(nanoseconds_of({.tv_sec = 3, .tv_nsec = 4}), 3'000'000'004);
+  EXPECT_EQ(nanoseconds_of({.tv_sec = int64_t{1} << 40, .tv_nsec = 0}), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(nanoseconds_of({.tv_sec = -(int64_t{1} << 40), .tv_nsec = 0}),
+            std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(nanoseconds_of({.tv_sec = 9'223'372'036, .tv_nsec = 999'999'999}),
+            std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace

@@ -273,6 +273,7 @@ WeightMemory::Slots WeightMemory::take(size_t slot_bytes, int64_t count) {
 
 void add_products(const KernelBenchOptions& options, const std::shared_ptr<WeightMemory>& memory,
                   std::vector<BenchVariant>& variants) {
+  if (std::ranges::none_of(options.kernels, is_product)) return;
   const int rows_max = *std::ranges::max_element(options.rows);
   const auto set = std::make_shared<ProductRowSet>(rows_max, options.in, most_threads(options));
   for (BenchKernel kernel : options.kernels) {

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "engine/bench_variants.h"
+#include "engine/engine_plan.h"
 #include "engine/round_order.h"
 
 namespace quire {
@@ -41,6 +42,17 @@ Result<void> check_selection(const KernelBenchOptions& options) {
   for (TensorType type : options.types) types.push_back(tensor_type_info(type).name);
   return fail(ErrorCode::kInvalidArgument, "kernels", "kernels: {} needs weights that are codes, not {}",
               fmt::join(kernels, " or "), fmt::join(types, " or "));
+}
+
+// All sets are in memory at once.
+Result<void> check_memory(const KernelBenchOptions& options) {
+  const uint64_t needed = weight_bytes(options) + uint64_t{options.set_bytes} * options.kv_types.size();
+  const uint64_t usable = usable_memory_bytes();
+  if (needed <= usable / 10 * 9) return {};
+  return fail(
+      ErrorCode::kResourceExhausted, "set_bytes",
+      "set_bytes: {} bytes for the weights and for each of {} types of KV are {} in all, the memory has {}",
+      options.set_bytes, options.kv_types.size(), needed, usable);
 }
 
 }  // namespace
@@ -102,6 +114,7 @@ size_t default_set_bytes() {
 
 Result<std::unique_ptr<KernelBench>> KernelBench::make(const KernelBenchOptions& options) {
   TRY(check_selection(options));
+  TRY(check_memory(options));
   std::unique_ptr<KernelBench> bench(new KernelBench(options.seed));
   for (int threads : options.ceiling_threads) bench->pools_[threads] = std::make_unique<ThreadPool>(threads);
   ThreadPool& largest = *bench->pools_.rbegin()->second;

@@ -136,5 +136,14 @@ TEST(KernelBench, NothingSelectedIsAFault) {
   EXPECT_EQ(bench.error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST(KernelBench, SaysWhenItsSetsAreMoreThanTheMemory) {
+  KernelBenchOptions options = small_options();
+  options.set_bytes = size_t{1} << 50;
+  const auto bench = KernelBench::make(options);
+  ASSERT_FALSE(bench.has_value());
+  EXPECT_EQ(bench.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(bench.error().field, "set_bytes");
+}
+
 }  // namespace
 }  // namespace quire

@@ -36,6 +36,9 @@ std::vector<PackedFileReport> report_packed_cache(const std::string& folder, Pac
 
 PackedRemoval clear_packed_cache(const std::string& folder) {
   PackedRemoval removal;
+  const PackedLeftovers leftovers = cache_in(folder).remove_dead_writers();
+  removal.files = leftovers.files_removed;
+  removal.bytes = leftovers.bytes_removed;
   for (const PackedCacheEntry& entry : cache_in(folder).list()) {
     if (PackedCache::remove(entry.path)) {
       removal.files += 1;

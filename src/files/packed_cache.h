@@ -23,6 +23,13 @@ struct PackedCacheEntry {
   int64_t used_ns = 0;  // since 1970
 };
 
+// What writers have left behind, and what those that live have written so far.
+struct PackedLeftovers {
+  int files_removed = 0;
+  uint64_t bytes_removed = 0;
+  uint64_t bytes_alive = 0;
+};
+
 // Holds nothing but its options: the folder is the state, shared with every process that uses it. Files are
 // named for their key; all that change the folder are atomic renames and removals of files that nobody has
 // locked.
@@ -41,11 +48,12 @@ class PackedCache {
   [[nodiscard]] std::vector<PackedCacheEntry> list() const;
   // Removes a file unless it is in use; tells whether it did.
   [[nodiscard]] static bool remove(const std::string& path);
+  // Removes the files of writers that died.
+  PackedLeftovers remove_dead_writers() const;
 
  private:
   [[nodiscard]] std::string path_of(const ContentHash& key) const;
-  [[nodiscard]] uint64_t remove_dead_writers() const;
-  [[nodiscard]] Result<> make_room(uint64_t bytes) const;
+  [[nodiscard]] Result<> make_room(uint64_t bytes, const std::string& replaced) const;
 
   PackedCacheOptions options_;
 };

@@ -96,6 +96,26 @@ TEST(PackedCache, SaysWhenThereIsNoRoom) {
   EXPECT_EQ(cache_in(folder).list().size(), 1u);
 }
 
+// What is in use leaves too little room: then the others stay as well.
+TEST(PackedCache, RemovesNothingInVain) {
+  const SampleFolder folder;
+  std::vector<PackedSample> samples;
+  for (unsigned seed = 1; seed <= 3; ++seed) samples.emplace_back(seed);
+  ASSERT_TRUE(samples[0].write(cache_in(folder)).has_value());
+  const auto reader = samples[1].write(cache_in(folder));
+  ASSERT_TRUE(reader.has_value());
+  EXPECT_FALSE(samples[2].write(cache_in(folder, 2 * reader->header().file_bytes - 1)).has_value());
+  EXPECT_EQ(cache_in(folder).list().size(), 2u);
+}
+
+TEST(PackedCache, AFileThatIsReplacedTakesNoRoom) {
+  const SampleFolder folder;
+  PackedSample sample;
+  const auto first = sample.write(cache_in(folder));
+  ASSERT_TRUE(first.has_value());
+  EXPECT_TRUE(sample.write(cache_in(folder, first->header().file_bytes)).has_value());
+}
+
 TEST(PackedCache, SaysWhenItCannotWrite) {
   const SampleFolder folder;
   write_bytes(folder.path() + "/file", "x");

@@ -87,13 +87,16 @@ Result<> PackedFile::read_table() {
   if (content_hash(table) != header_.table_hash) return corrupt("table_hash", "the table is damaged");
   entries_.resize(header_.section_count);
   if (!table.empty()) std::memcpy(entries_.data(), table.data(), table.size());
+  uint64_t end = 0;  // of the section before
   for (const PackedEntry& entry : entries_) {
-    const bool fits = entry.offset <= header_.data_bytes && entry.bytes <= header_.data_bytes - entry.offset;
-    if (!fits || entry.piece_bytes == 0) {
+    const bool fits = entry.offset >= end && entry.offset <= header_.data_bytes &&
+                      entry.bytes <= header_.data_bytes - entry.offset;
+    if (!fits || entry.piece_bytes < std::min(entry.bytes, kPackedPieceMin) || entry.piece_bytes == 0) {
       return corrupt("offset", "{}: {} bytes at byte {} in pieces of {}, the data has {} bytes",
                      printable(padded_text(entry.name)), entry.bytes, entry.offset, entry.piece_bytes,
                      header_.data_bytes);
     }
+    end = entry.offset + entry.bytes;
   }
   return {};
 }

@@ -13,6 +13,8 @@ namespace quire {
 inline constexpr std::array<char, 8> kPackedMagic = {'Q', 'U', 'I', 'R', 'E', 'P', 'A', 'K'};
 inline constexpr uint32_t kPackedFormatVersion = 1;
 inline constexpr uint64_t kPackedPage = 4096;
+// The least of a section that has more than one piece: what a reader keeps of a piece stays small beside it.
+inline constexpr uint64_t kPackedPieceMin = 512;
 
 // At byte 0. Texts are padded with zeros.
 struct PackedHeader {

@@ -70,7 +70,8 @@ Result<> PackedWriter::make_temporary() {
       temporary_.clear();
       return fail(ErrorCode::kIo, "path", "cannot write in {}: {}", folder, std::strerror(fault));
     }
-    ::flock(file_.get(), LOCK_SH | LOCK_NB);
+    // Waits for a cleaner that just looks. Where files cannot be locked, cleaners leave this one alone.
+    while (::flock(file_.get(), LOCK_SH) != 0 && errno == EINTR) continue;
     struct stat info;
     if (::fstat(file_.get(), &info) == 0 && info.st_nlink > 0) return {};
   }

@@ -6,8 +6,8 @@
 
 namespace quire {
 
-// W: the words of one ISA (simd_*.h). Stateless; any thread. Cost of encode: seven times the squared error of
-// the row, more for a row whose largest value stands out.
+// W: the words of one ISA (simd_*.h). Stateless; any thread. Cost of encode: seven
+// times the squared error of the row, 21 times that of a short one, more where the largest value stands out.
 template <class W>
 class GaussianCodes {
  public:

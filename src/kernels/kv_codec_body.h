@@ -1,8 +1,7 @@
 // How a token's K and V become bytes of a block and are read back: the codecs of kv_layout.h over the words
 // of an ISA.
 //
-// f32, f16 and bf16 are read where they lie. Of fp8, int8 and int4 the attention kernels decode a tile at a
-// time into the thread's scratch, once for all (row, head) pairs that need it:
+// f32, f16 and bf16 are read where they lie; fp8, int8 and int4 are decoded on the way (kv_rows_body.h):
 //   fp8   x = code * scale                     scale = largest |x| / 448, one for a token's K and one for V
 //   int8  x = fma(code, scale, min)            scale = (largest - min) / 255, the same
 //   int4  K: 5 bits, V: 4 bits, x = level(code) * scale, of gaussian_codes.h

@@ -27,6 +27,7 @@ class MatmulBody {
 
   static void matmul_wide(const PackedMatrix& w, const WideRows& x, int panel_begin, int panel_end,
                           ProductRows y) {
+    if (x.rows == 0) return;
     with_type(w.type, [&](auto type) {
       if constexpr (packed_layout(type()).scales != ScaleKind::kNone) {
         WideProduct<W, type()>::run(w, x, panel_begin, panel_end, y);

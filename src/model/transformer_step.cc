@@ -247,7 +247,7 @@ void StepMember::ffn_half(int layer) {
 }
 
 // Both products and the activation tile by tile: the activation reads what is still in the cache, and needs
-// no barrier, because a member owns the same outputs of both.
+// no barrier, because whoever takes a piece computes the same outputs of both.
 void StepMember::gate_and_up(int layer, const ActivationRows& x) {
   const LayerSpec& spec = spec_.layers[layer];
   const LayerWeights& weights = parts_.weights.layer(layer);

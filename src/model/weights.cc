@@ -62,22 +62,27 @@ class WeightLoader {
   Result<> map_from_cache(const WeightPacker& packer, const PackedCache& cache) {
     const PackedPlan plan = packer.plan();
     const ContentHash state = state_of(file_);
-    auto found = cache.find(plan);
-    if (found && is_current(*found, packer, state)) {
-      found->touch();
-      weights_.origin_ = WeightOrigin::kFile;
-      weights_.file_ = std::move(*found);
-    } else {
-      if (found) {
-        add_notice(found->path() + " was packed from other contents, it is packed anew");
-      } else if (found.error().code != ErrorCode::kNotFound) {
-        add_notice(found.error().message + ", it is packed anew");
-      }
+    find_current(packer, cache.find(plan), state);
+    if (!weights_.file_) {
       weights_.file_ = TRY(packer.pack(TRY(cache.begin(plan)), state));
       weights_.origin_ = WeightOrigin::kNewFile;
     }
     point_into(weights_.file_->data().data());
     return {};
+  }
+
+  // Takes the file if it came from what the model file holds now; else it is closed, so that it can make
+  // room.
+  void find_current(const WeightPacker& packer, Result<PackedFile> found, const ContentHash& state) {
+    if (found && is_current(*found, packer, state)) {
+      found->touch();
+      weights_.origin_ = WeightOrigin::kFile;
+      weights_.file_ = std::move(*found);
+    } else if (found) {
+      add_notice(found->path() + " was packed from other contents, it is packed anew");
+    } else if (found.error().code != ErrorCode::kNotFound) {
+      add_notice(found.error().message + ", it is packed anew");
+    }
   }
 
   // Whether the packed file came from what the model file holds now.
