@@ -189,7 +189,7 @@ struct EngineOptions {
   int inbox_requests_max = 256;  // that wait for their first step; beyond it submit() gives kOverloaded
   int step_tokens_max = 512;     // most tokens in one step
   // Gap between a stream's tokens that prefills beside it must keep to; 0 = none. [0, 60000]
-  int itl_target_ms = 250;
+  int itl_target_ms = 100;
   // How sequences get their KV memory; all but "radix" exist to measure what it is worth. "contiguous"
   // reserves the longest answer in one range and refuses n > 1; "paged" reuses nothing between requests.
   std::string kv_policy = "radix";
