@@ -60,7 +60,10 @@ class KvRows {
     typename Codec::Scales scales[2];
 
     [[nodiscard]] Keys half(int index) const {
-      return {codes + static_cast<size_t>(index) * half_stride, 0, rows, ahead, {scales[index], {}}};
+      Keys one = *this;
+      one.codes += static_cast<size_t>(index) * half_stride;
+      one.scales[0] = scales[index];
+      return one;
     }
     template <int phase>
     [[gnu::always_inline]] F32 load(size_t k, int half) const {
