@@ -8,7 +8,7 @@
 
 #include "kernels/emulated_tables.h"
 #include "kernels/guarded_buffer.h"
-#include "kernels/test_matrix.h"
+#include "kernels/test_oracle.h"
 #include "kernels/test_rows.h"
 
 namespace quire {
@@ -37,30 +37,6 @@ std::vector<float> multiply(const KernelTable& kernels, const PackedMatrix& w, c
   return {y.data(), y.data() + y.size()};
 }
 
-// For each output the exact sum, and how far float32 may be from it: with G groups there are at most 2 G
-// fused steps and 2 G products of scales, each within 2^-24 of what is summed so far, which is at most the
-// sum of magnitudes (of the codes' part and of the zero points' and minimums' part).
-void expect_near_double(const TestMatrix& matrix, const TestRows& x, const std::vector<float>& y) {
-  const TestMatrix plain = without_codes(matrix);
-  const double groups = matrix.in / kGroup;
-  for (int o = 0; o < matrix.out; ++o) {
-    const auto w = matrix.row_values(o);
-    const auto base = plain.row_values(o);
-    for (int r = 0; r < x.view().rows; ++r) {
-      double sum = 0;
-      double magnitude = 0;
-      for (int k = 0; k < matrix.in; ++k) {
-        const auto i = static_cast<size_t>(k);
-        sum += w[i] * x.value(r, k);
-        magnitude += (std::abs(w[i] - base[i]) + std::abs(base[i])) * std::abs(x.value(r, k));
-      }
-      const double bound = (4 * groups + 2) * 0x1p-24 * magnitude + 1e-30;
-      const float got = y[static_cast<size_t>(r) * static_cast<size_t>(matrix.out) + static_cast<size_t>(o)];
-      ASSERT_NEAR(got, sum, bound) << tensor_type_info(matrix.type).name << " output " << o << " row " << r;
-    }
-  }
-}
-
 void expect_same_bits(const std::vector<float>& expected, const std::vector<float>& got,
                       std::string_view name) {
   ASSERT_EQ(expected.size(), got.size());
@@ -72,7 +48,8 @@ void expect_same_bits(const std::vector<float>& expected, const std::vector<floa
 void check_all(const TestMatrix& matrix, const TestRows& x) {
   const TestPanels panels(matrix);
   const auto expected = multiply(*find_kernels("scalar"), panels.view(), x.view());
-  expect_near_double(matrix, x, expected);
+  // At most 2 fused steps and 2 products of scales.
+  expect_near_double(matrix, x.view().rows, [&](int r, int k) { return x.value(r, k); }, 4, expected);
   for (const KernelTable* kernels : all_tested_kernels()) {
     SCOPED_TRACE(fmt::format("{} {} {}x{} rows {}", kernels->name, tensor_type_info(matrix.type).name,
                              matrix.out, matrix.in, x.view().rows));

@@ -10,7 +10,7 @@
 
 #include "kernels/emulated_tables.h"
 #include "kernels/guarded_buffer.h"
-#include "kernels/test_matrix.h"
+#include "kernels/test_oracle.h"
 
 namespace quire {
 namespace {
@@ -70,28 +70,6 @@ std::vector<float> multiply(const KernelTable& kernels, const PackedMatrix& w, c
   return {y.data(), y.data() + y.size()};
 }
 
-// As for int8 activations, but that the integers of a group may be rounded when they become floats.
-void expect_near_double(const TestMatrix& matrix, const TestWideRows& x, const std::vector<float>& y) {
-  const TestMatrix plain = without_codes(matrix);
-  const double groups = matrix.in / kGroup;
-  for (int o = 0; o < matrix.out; ++o) {
-    const auto w = matrix.row_values(o);
-    const auto base = plain.row_values(o);
-    for (int r = 0; r < x.view().rows; ++r) {
-      double sum = 0;
-      double magnitude = 0;
-      for (int k = 0; k < matrix.in; ++k) {
-        const auto i = static_cast<size_t>(k);
-        sum += w[i] * x.value(r, k);
-        magnitude += (std::abs(w[i] - base[i]) + std::abs(base[i])) * std::abs(x.value(r, k));
-      }
-      const double bound = (6 * groups + 2) * 0x1p-24 * magnitude + 1e-30;
-      const float got = y[static_cast<size_t>(r) * static_cast<size_t>(matrix.out) + static_cast<size_t>(o)];
-      ASSERT_NEAR(got, sum, bound) << tensor_type_info(matrix.type).name << " output " << o << " row " << r;
-    }
-  }
-}
-
 void expect_same_bits(std::span<const float> expected, std::span<const float> got) {
   ASSERT_EQ(expected.size(), got.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -103,7 +81,8 @@ void check_all(const TestMatrix& matrix, const TestWideRows& x) {
   const TestPanels panels(matrix);
   const auto out = static_cast<size_t>(matrix.out);
   const auto expected = multiply(*find_kernels("scalar"), panels.view(), x.view());
-  expect_near_double(matrix, x, expected);
+  // As for int8 activations, and the integers of a group may be rounded when they become floats.
+  expect_near_double(matrix, x.view().rows, [&](int r, int k) { return x.value(r, k); }, 6, expected);
   for (const KernelTable* kernels : all_tested_kernels()) {
     SCOPED_TRACE(fmt::format("{} {} {}x{} rows {}", kernels->name, tensor_type_info(matrix.type).name,
                              matrix.out, matrix.in, x.view().rows));
