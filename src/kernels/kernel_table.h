@@ -18,6 +18,27 @@
 
 namespace quire {
 
+// Rows of activations that lie side by side: a product that takes some of them at a time reads their codes of a
+// group from one place, and every number of rows that a table takes at a time divides it.
+inline constexpr int kActivationTileRows = 48;
+
+// Where one row's groups lie in activations of `rows` rows, counted in groups: [tile][group][row of the tile].
+// The last tile has the rows that are left.
+struct GroupPlaces {
+  size_t first = 0;
+  size_t stride = 0;
+
+  [[nodiscard]] constexpr size_t operator[](int group) const {
+    return first + static_cast<size_t>(group) * stride;
+  }
+  [[nodiscard]] static constexpr GroupPlaces of(int rows, int in, int row) {
+    const int begin = row / kActivationTileRows * kActivationTileRows;
+    const int tile_rows = rows - begin < kActivationTileRows ? rows - begin : kActivationTileRows;
+    const size_t before = static_cast<size_t>(begin) * static_cast<size_t>(in / kGroup);
+    return {before + static_cast<size_t>(row - begin), static_cast<size_t>(tile_rows)};
+  }
+};
+
 // What weights with a zero point or a minimum need to know of 32 activations.
 struct GroupSums {
   int16_t low = 0;   // sum of codes 0 … 15
@@ -27,16 +48,27 @@ struct GroupSums {
 
 // Activations [row, in], each group of 32 inputs with one scale: x ≈ scale * code, code in [-127, 127].
 // With two terms, x is the sum of both: the second stands for what the first lost, in the few groups that
-// have one. Row r's second term lies at row `rows + r` of every array; a group without one has scale 0 there,
-// and costs next to nothing.
+// have one. Row r's second term is row `rows + r`; a group without one has scale 0 there, and costs next to
+// nothing.
 // A view of the model's scratch memory. Every array is 64-byte aligned.
 struct QuantizedRows {
   int rows = 0;
   int in = 0;                 // a multiple of 32
-  int8_t* codes = nullptr;    // [row, in]
-  float* scales = nullptr;    // [row, in / 32]
-  GroupSums* sums = nullptr;  // [row, in / 32]
+  int8_t* codes = nullptr;    // [term][place of the group][32]
+  float* scales = nullptr;    // [term][place of the group]
+  GroupSums* sums = nullptr;  // likewise
   int terms = 1;              // 1 or 2
+
+  // Groups of one term of all rows.
+  [[nodiscard]] constexpr size_t term_groups() const {
+    return static_cast<size_t>(rows) * static_cast<size_t>(in / kGroup);
+  }
+  // `row` in [0, 2 * rows).
+  [[nodiscard]] constexpr GroupPlaces places(int row) const {
+    GroupPlaces places = GroupPlaces::of(rows, in, row < rows ? row : row - rows);
+    if (row >= rows) places.first += term_groups();
+    return places;
+  }
 };
 
 // What weights with a zero point or a minimum need to know of 32 activations of 14 bits.
@@ -53,9 +85,11 @@ inline constexpr int kWideCodeMax = 8191;  // the most with which the dot of eve
 struct WideRows {
   int rows = 0;
   int in = 0;                // a multiple of 32
-  int16_t* codes = nullptr;  // [row, in]
-  float* scales = nullptr;   // [row, in / 32]
-  WideSums* sums = nullptr;  // [row, in / 32]
+  int16_t* codes = nullptr;  // [place of the group][32]
+  float* scales = nullptr;   // [place of the group]
+  WideSums* sums = nullptr;  // likewise
+
+  [[nodiscard]] constexpr GroupPlaces places(int row) const { return GroupPlaces::of(rows, in, row); }
 };
 
 // Float activations [row, stride] of which `in` count.

@@ -69,35 +69,39 @@ struct UnpackedCodes {
   }
 };
 
-// One group of `kRows` rows of activations.
-template <int kRows>
+// One group of some rows of activations, side by side in one tile.
 struct GroupRows {
-  const int8_t* codes[kRows];
-  const float* scales[kRows];
-  const GroupSums* sums[kRows];
+  const int8_t* codes;    // [row][32]
+  const float* scales;    // [row]
+  const GroupSums* sums;  // [row]
+  size_t stride;          // rows of the tile: from one group to the next
 
   KERNEL_INLINE GroupRows at(const QuantizedRows& x, int row, int group) {
-    GroupRows rows;
-    const auto groups = static_cast<size_t>(x.in / kGroup);
-    for (int r = 0; r < kRows; ++r) {
-      const size_t index = static_cast<size_t>(row + r) * groups + static_cast<size_t>(group);
-      rows.codes[r] = x.codes + index * kGroup;
-      rows.scales[r] = x.scales + index;
-      rows.sums[r] = x.sums + index;
-    }
-    return rows;
+    const GroupPlaces places = x.places(row);
+    const size_t at = places[group];
+    return {x.codes + at * kGroup, x.scales + at, x.sums + at, places.stride};
   }
-  KERNEL_INLINE GroupRows<1> only(const GroupRows& rows, int row) {
-    return {{rows.codes[row]}, {rows.scales[row]}, {rows.sums[row]}};
+  // These rows from row `row` on, `groups` further on.
+  KERNEL_INLINE GroupRows from(const GroupRows& x, int row, size_t groups) {
+    const size_t at = groups + static_cast<size_t>(row);
+    return {x.codes + at * kGroup, x.scales + at, x.sums + at, x.stride};
   }
   void advance() {
-    for (int r = 0; r < kRows; ++r) {
-      codes[r] += kGroup;
-      ++scales[r];
-      ++sums[r];
-    }
+    codes += stride * kGroup;
+    scales += stride;
+    sums += stride;
   }
 };
+
+// Whether any of kRows scales is not 0.
+template <int kRows>
+KERNEL_INLINE bool any_scale(const float* scales) {
+  uint32_t bits[kRows];
+  __builtin_memcpy(bits, scales, sizeof bits);
+  uint32_t any = 0;
+  for (uint32_t scale : bits) any |= scale;
+  return any != 0;
+}
 
 // acc += one group: the definition in kernel_table.h. `zero`: the zero point in both i16 halves of a lane.
 template <class W, DotShape shape, int kRows>
@@ -105,31 +109,30 @@ struct GroupProduct {
   using F32 = typename W::F32;
   using I32 = typename W::I32;
   using Scales = GroupScales<W>;
-  using Rows = GroupRows<kRows>;
 
   // The first term of every row; then the second of those that have one, each alone: few have, and seldom
   // neighbours in the same group.
   template <class Codes>
   KERNEL_INLINE void add_terms(Codes codes, const Scales& s, I32 zero, const QuantizedRows& x,
-                               const Rows& rows, F32* acc) {
-    add(codes, s, zero, rows, 0, acc);
+                               const GroupRows& rows, F32* acc) {
+    add(codes, s, zero, rows, acc);
     if (x.terms == 1) return;
-    const size_t second = static_cast<size_t>(x.rows) * static_cast<size_t>(x.in / kGroup);
+    const auto second = GroupRows::from(rows, 0, x.term_groups());
+    if (!any_scale<kRows>(second.scales)) return;
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
-      if (rows.scales[r][second] == 0.0f) return;
-      GroupProduct<W, shape, 1>::add(codes, s, zero, Rows::only(rows, r), second, acc + r);
+      if (second.scales[r] == 0.0f) return;
+      GroupProduct<W, shape, 1>::add(codes, s, zero, GroupRows::from(second, r, 0), acc + r);
     });
   }
 
-  // `term`: how many groups further on the rows' term lies.
   template <class Codes>
-  KERNEL_INLINE void add(Codes codes, const Scales& s, I32 zero, const Rows& x, size_t term, F32* acc) {
+  KERNEL_INLINE void add(Codes codes, const Scales& s, I32 zero, const GroupRows& x, F32* acc) {
     I32 total[kRows];
-    dots(codes, s, x, term, total);
+    dots(codes, s, x, total);
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
-      const F32 a = W::set1(x.scales[r][term]);
+      const F32 a = W::set1(x.scales[r]);
       if constexpr (shape.halves) {
-        const I32 sums = W::broadcast4(x.sums[r] + term);
+        const I32 sums = W::broadcast4(x.sums + r);
         if constexpr (shape.has_min) {
           const F32 dot = W::to_f32(total[r]);
           const F32 min = W::to_f32(W::pair_dot(s.min_pairs, sums));
@@ -141,9 +144,9 @@ struct GroupProduct {
         }
       } else if constexpr (shape.has_min) {
         acc[r] = W::fma(W::to_f32(total[r]), W::mul(s.scale, a), acc[r]);
-        acc[r] = W::fma(s.min, W::set1(x.sums[r][term].scaled), acc[r]);
+        acc[r] = W::fma(s.min, W::set1(x.sums[r].scaled), acc[r]);
       } else {
-        const I32 excess = W::pair_dot(zero, W::broadcast4(x.sums[r] + term));
+        const I32 excess = W::pair_dot(zero, W::broadcast4(x.sums + r));
         acc[r] = W::fma(W::to_f32(W::sub_i32(total[r], excess)), W::mul(s.scale, a), acc[r]);
       }
     });
@@ -151,7 +154,7 @@ struct GroupProduct {
 
  private:
   template <class Codes>
-  KERNEL_INLINE void dots(Codes codes, const Scales& s, const Rows& x, size_t term, I32* total) {
+  KERNEL_INLINE void dots(Codes codes, const Scales& s, const GroupRows& x, I32* total) {
     unrolled<shape.runs()>([&](auto run) __attribute__((always_inline)) {
       constexpr int kPlane = run * shape.steps / DotShape::kQuads;
       constexpr int kFirstQuad = run * shape.steps % DotShape::kQuads;
@@ -159,7 +162,7 @@ struct GroupProduct {
       unrolled<shape.steps>([&](auto step) __attribute__((always_inline)) {
         const auto c = Codes::template load<kPlane, kFirstQuad + step>(codes);
         unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
-          const auto a = W::broadcast4(x.codes[r] + term * kGroup + 4 * (kFirstQuad + step));
+          const auto a = W::broadcast4(x.codes + kGroup * r + 4 * (kFirstQuad + step));
           if constexpr (step == 0) {
             dot[r] = W::dot_start(c, a);
           } else {
@@ -209,7 +212,7 @@ struct TileProduct {
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
       acc[r] = chunk.begin == 0 ? W::zero() : PanelOutputs<W>::load(out, row + r);
     });
-    auto rows = GroupRows<kRows>::at(x, row, chunk.begin);
+    auto rows = GroupRows::at(x, row, chunk.begin);
     const std::byte* group = chunk.data;
     for (int g = 0; g < chunk.count; ++g, group += kGroupBytes, rows.advance()) {
       GroupProduct<W, shape, kRows>::add_terms(UnpackedCodes<W>{group}, load_scales(group + kCodeBytes), zero,
@@ -288,7 +291,7 @@ class IntProduct {
   static void stream(const std::byte* block, const QuantizedRows& x, const PanelOutputs<W>& out) {
     F32 acc[kRows];
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) { acc[r] = W::zero(); });
-    auto rows = GroupRows<kRows>::at(x, 0, 0);
+    auto rows = GroupRows::at(x, 0, 0);
     const int blocks = x.in / (kGroup * kLayout.block_groups);
     for (int b = 0; b < blocks; ++b, block += kLayout.block_bytes()) {
       prefetch_panel<W, kLayout.header_bytes>(block);
@@ -317,12 +320,14 @@ class IntProduct {
   }
 
   // kRows at a time as long as there are so many; returns the rows that are left. A single last row would
-  // make poor use of the registers: four rows are rather 2 + 2 than 3 + 1.
+  // make poor use of the registers: four rows are rather 2 + 2 than 3 + 1, unless a tile ends after 3.
   template <int kRows>
   KERNEL_INLINE Rows multiply_tiles(const Chunk& chunk, const QuantizedRows& x, Rows rows,
                                     const PanelOutputs<W>& out) {
-    for (; rows.begin + kRows <= rows.end && (kRows != 3 || rows.end - rows.begin != 4); rows.begin += kRows)
+    for (; rows.begin + kRows <= rows.end; rows.begin += kRows) {
+      if (kRows == 3 && rows.end - rows.begin == 4 && rows.end % kActivationTileRows != 1) break;
       TileProduct<W, kShape, kRows>::multiply(chunk, zero_pairs(), x, rows.begin, out);
+    }
     return rows;
   }
 

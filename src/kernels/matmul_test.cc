@@ -94,12 +94,13 @@ TEST(Matmul, RowsDoNotDependOnTheirNumber) {
     const int in = 3 * 256;
     const TestMatrix matrix = make_test_matrix(type, 16, in, 11);
     const TestPanels panels(matrix);
-    TestRows all(64, in);
+    constexpr int kRows = 103;  // three tiles of activations
+    TestRows all(kRows, in);
     all.fill_random(5);
     for (const KernelTable* kernels : all_tested_kernels()) {
       const auto expected = multiply(*kernels, panels.view(), all.view());
-      for (int rows : {1, 2, 3, 4, 5, 13, 15, 16, 17}) {
-        const int first = 64 - rows - rows % 3;
+      for (int rows : {1, 2, 3, 4, 5, 13, 15, 16, 17, 49, 52, 64}) {
+        const int first = kRows - rows - rows % 3;
         const TestRows some(all.view(), first, rows);
         const auto got = multiply(*kernels, panels.view(), some.view());
         const auto begin = expected.begin() + static_cast<ptrdiff_t>(first) * matrix.out;

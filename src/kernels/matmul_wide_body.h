@@ -12,30 +12,21 @@
 
 namespace quire {
 
-// One group of kRows rows of 14-bit activations.
-template <int kRows>
+// One group of some rows of 14-bit activations, side by side in one tile.
 struct WideGroupRows {
-  const int16_t* codes[kRows];
-  const float* scales[kRows];
-  const WideSums* sums[kRows];
+  const int16_t* codes;  // [row][32]
+  const float* scales;   // [row]
+  const WideSums* sums;  // [row]
+  size_t stride;         // rows of the tile: from one group to the next
 
   KERNEL_INLINE WideGroupRows at(const WideRows& x, int row) {
-    WideGroupRows rows;
-    const auto groups = static_cast<size_t>(x.in / kGroup);
-    for (int r = 0; r < kRows; ++r) {
-      const size_t index = static_cast<size_t>(row + r) * groups;
-      rows.codes[r] = x.codes + index * kGroup;
-      rows.scales[r] = x.scales + index;
-      rows.sums[r] = x.sums + index;
-    }
-    return rows;
+    const GroupPlaces places = x.places(row);
+    return {x.codes + places.first * kGroup, x.scales + places.first, x.sums + places.first, places.stride};
   }
   void advance() {
-    for (int r = 0; r < kRows; ++r) {
-      codes[r] += kGroup;
-      ++scales[r];
-      ++sums[r];
-    }
+    codes += stride * kGroup;
+    scales += stride;
+    sums += stride;
   }
 };
 
@@ -88,7 +79,7 @@ class WideProduct {
   static void multiply(const std::byte* block, const WideRows& x, int row, const PanelOutputs<W>& out) {
     F32 acc[kRows];
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) { acc[r] = W::zero(); });
-    auto rows = WideGroupRows<kRows>::at(x, row);
+    auto rows = WideGroupRows::at(x, row);
     const int blocks = x.in / (kGroup * kLayout.block_groups);
     for (int b = 0; b < blocks; ++b, block += kLayout.block_bytes()) {
       if (row == 0) prefetch_panel<W, kLayout.header_bytes>(block);
@@ -104,7 +95,7 @@ class WideProduct {
 
   // acc += one group: the definition in kernel_table.h.
   template <int kRows>
-  KERNEL_INLINE void add_group(const std::byte* group, const GroupScales<W>& s, const WideGroupRows<kRows>& x,
+  KERNEL_INLINE void add_group(const std::byte* group, const GroupScales<W>& s, const WideGroupRows& x,
                                F32* acc) {
     I32 total[kRows];
     if constexpr (kLayout.has_halves()) {
@@ -120,8 +111,8 @@ class WideProduct {
       dots<kRows, 0, kQuads>(group, x, total);
     }
     unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
-      const float scale = *x.scales[r];
-      const WideSums& sums = *x.sums[r];
+      const float scale = x.scales[r];
+      const WideSums& sums = x.sums[r];
       const I32 dot = kLayout.zero == 0 ? total[r] : W::sub_i32(total[r], zero_part(s, sums));
       acc[r] = W::fma(W::to_f32(dot), W::mul(s.scale, W::set1(scale)), acc[r]);
       if constexpr (kLayout.has_min() && kLayout.has_halves()) {
@@ -146,14 +137,14 @@ class WideProduct {
 
   // Dots of quads [begin, end).
   template <int kRows, int begin, int end>
-  KERNEL_INLINE void dots(const std::byte* group, const WideGroupRows<kRows>& x, I32* total) {
+  KERNEL_INLINE void dots(const std::byte* group, const WideGroupRows& x, I32* total) {
     unrolled<end - begin>([&](auto step) __attribute__((always_inline)) {
       constexpr int kQuad = begin + step;
       const auto codes = load_quad<W, type, kQuad>(group);
       const I32 even = W::and_i32(codes, W::set1_i32(0x00ff00ff));
       const I32 odd = W::high_bytes(codes);
       unrolled<kRows>([&](auto r) __attribute__((always_inline)) {
-        const int16_t* quad = x.codes[r] + 4 * kQuad;
+        const int16_t* quad = x.codes + kGroup * r + 4 * kQuad;
         if constexpr (step == 0) {
           total[r] = W::pair_dot(even, W::broadcast4(quad));
         } else {

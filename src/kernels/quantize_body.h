@@ -12,20 +12,18 @@ namespace quire {
 template <class W>
 struct QuantizeBody {
   static void quantize_row(const float* x, int row, const QuantizedRows& q) {
-    const int groups = q.in / kGroup;
-    const size_t first = static_cast<size_t>(row) * static_cast<size_t>(groups);
-    for (int g = 0; g < groups; ++g) {
-      const size_t index = first + static_cast<size_t>(g);
-      q.sums[index] = quantize_group(x + kGroup * g, q.codes + kGroup * index, &q.scales[index]);
+    const GroupPlaces places = q.places(row);
+    for (int g = 0; g < q.in / kGroup; ++g) {
+      const size_t at = places[g];
+      q.sums[at] = quantize_group(x + kGroup * g, q.codes + kGroup * at, &q.scales[at]);
     }
   }
 
   static void quantize_row_wide(const float* x, int row, const WideRows& q) {
-    const int groups = q.in / kGroup;
-    const size_t first = static_cast<size_t>(row) * static_cast<size_t>(groups);
-    for (int g = 0; g < groups; ++g) {
-      const size_t index = first + static_cast<size_t>(g);
-      q.sums[index] = quantize_wide_group(x + kGroup * g, q.codes + kGroup * index, &q.scales[index]);
+    const GroupPlaces places = q.places(row);
+    for (int g = 0; g < q.in / kGroup; ++g) {
+      const size_t at = places[g];
+      q.sums[at] = quantize_wide_group(x + kGroup * g, q.codes + kGroup * at, &q.scales[at]);
     }
   }
 

@@ -15,7 +15,7 @@ namespace {
 // The definition in kernel_table.h, written out.
 void expect_quantized(std::span<const float> x, const QuantizedRows& q, int row) {
   for (size_t g = 0; g < x.size() / kGroup; ++g) {
-    const size_t index = static_cast<size_t>(row) * (x.size() / kGroup) + g;
+    const size_t index = q.places(row)[static_cast<int>(g)];
     float most = 0;
     bool is_finite = true;
     for (size_t k = 0; k < kGroup; ++k) {

@@ -20,25 +20,34 @@ class TestRows {
 
   // Rows that another matrix of rows holds from `first` on.
   TestRows(const QuantizedRows& from, int first, int rows) : TestRows(rows, from.in) {
-    const size_t skip = static_cast<size_t>(first) * static_cast<size_t>(from.in);
-    std::copy_n(from.codes + skip, codes_.size(), codes_.data());
-    std::copy_n(from.scales + skip / kGroup, scales_.size(), scales_.data());
-    std::copy_n(from.sums + skip / kGroup, sums_.size(), sums_.data());
+    for (int row = 0; row < rows; ++row) copy_row(from, first + row, view_, row);
   }
 
-  // Any codes with the scales and sums that belong to them.
+  static void copy_row(const QuantizedRows& from, int row, const QuantizedRows& to, int to_row) {
+    const GroupPlaces places = from.places(row);
+    const GroupPlaces to_places = to.places(to_row);
+    for (int g = 0; g < from.in / kGroup; ++g) {
+      std::copy_n(from.codes + kGroup * places[g], kGroup, to.codes + kGroup * to_places[g]);
+      to.scales[to_places[g]] = from.scales[places[g]];
+      to.sums[to_places[g]] = from.sums[places[g]];
+    }
+  }
+
+  // Any codes, code_at(row * in + k), with the scales and sums that belong to them.
   template <class Code>
   void fill(Code code_at) {
-    for (size_t g = 0; g < scales_.size(); ++g) {
+    const auto groups = static_cast<size_t>(view_.in / kGroup);
+    for (size_t i = 0; i < scales_.size(); ++i) {
+      const size_t at = view_.places(static_cast<int>(i / groups))[static_cast<int>(i % groups)];
       int sums[2] = {};
       for (size_t k = 0; k < kGroup; ++k) {
-        const int code = code_at(g * kGroup + k);
-        codes_[g * kGroup + k] = static_cast<int8_t>(code);
+        const int code = code_at(i * kGroup + k);
+        codes_[at * kGroup + k] = static_cast<int8_t>(code);
         sums[k / 16] += code;
       }
-      scales_[g] = 0.001f * static_cast<float>(1 + g % 7);
-      sums_[g] = {static_cast<int16_t>(sums[0]), static_cast<int16_t>(sums[1]),
-                  scales_[g] * static_cast<float>(sums[0] + sums[1])};
+      scales_[at] = 0.001f * static_cast<float>(1 + i % 7);
+      sums_[at] = {static_cast<int16_t>(sums[0]), static_cast<int16_t>(sums[1]),
+                   scales_[at] * static_cast<float>(sums[0] + sums[1])};
     }
   }
   void fill_random(uint32_t seed) {
@@ -48,8 +57,8 @@ class TestRows {
 
   [[nodiscard]] const QuantizedRows& view() const { return view_; }
   [[nodiscard]] double value(int row, int k) const {
-    const size_t at = static_cast<size_t>(row) * static_cast<size_t>(view_.in) + static_cast<size_t>(k);
-    return static_cast<double>(scales_[at / kGroup]) * codes_[at];
+    const size_t at = view_.places(row)[k / kGroup];
+    return static_cast<double>(scales_[at]) * codes_[at * kGroup + static_cast<size_t>(k % kGroup)];
   }
 
  private:

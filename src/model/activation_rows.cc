@@ -23,16 +23,20 @@ void quantize_activation(const KernelTable& kernels, const ActivationRows& rows,
   if (form == ActivationForm::kInt8) return;
 
   const int groups = codes.in / kGroup;
-  const int8_t* first = codes.codes + static_cast<size_t>(row) * codes.in;
-  const float* scales = codes.scales + static_cast<size_t>(row) * groups;
+  const GroupPlaces places = codes.places(row);
+  const auto error = [&](int group) {
+    const double scale = codes.scales[places[group]];
+    return scale * scale;
+  };
   double row_error = 0;
-  for (int group = 0; group < groups; ++group)
-    row_error += static_cast<double>(scales[group]) * scales[group];
+  for (int group = 0; group < groups; ++group) row_error += error(group);
   for (int group = 0; group < groups; ++group) {
-    double error = static_cast<double>(scales[group]) * scales[group];
-    bool again = error * groups > kOutlierError * row_error;
-    for (int i = group * kGroup; i < (group + 1) * kGroup; ++i) {
-      scratch[i] = again ? values[i] - scales[group] * static_cast<float>(first[i]) : 0.0f;
+    const bool again = error(group) * groups > kOutlierError * row_error;
+    const float scale = codes.scales[places[group]];
+    const int8_t* first = codes.codes + kGroup * places[group];
+    for (int i = 0; i < kGroup; ++i) {
+      const int at = group * kGroup + i;
+      scratch[at] = again ? values[at] - scale * static_cast<float>(first[i]) : 0.0f;
     }
   }
   kernels.quantize_row(scratch, codes.rows + row, codes);

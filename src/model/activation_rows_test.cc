@@ -34,8 +34,8 @@ class Rows {
   float& at(int row, int i) { return values_[static_cast<size_t>(row) * view.floats.in + i]; }
   // What code row `row` stands for.
   double code_value(int row, int i) const {
-    size_t index = static_cast<size_t>(row) * view.codes.in + i;
-    return static_cast<double>(scales_[index / kGroup]) * codes_[index];
+    const size_t at = view.codes.places(row)[i / kGroup];
+    return static_cast<double>(scales_[at]) * codes_[at * kGroup + i % kGroup];
   }
 
   ActivationRows view;
@@ -87,8 +87,9 @@ TEST(QuantizeActivation, WideCodesAreWithinHalfAStep) {
     for (int i = 0; i < kIn; ++i) rows.at(row, i) = normal(random);
     quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kWide, nullptr);
     for (int i = 0; i < kIn; ++i) {
-      const float scale = rows.view.wide.scales[(row * kIn + i) / kGroup];
-      const int code = rows.view.wide.codes[row * kIn + i / 4 * 4 + kOrder[i % 4]];
+      const size_t at = rows.view.wide.places(row)[i / kGroup];
+      const float scale = rows.view.wide.scales[at];
+      const int code = rows.view.wide.codes[at * kGroup + i % kGroup / 4 * 4 + kOrder[i % 4]];
       EXPECT_NEAR(static_cast<double>(scale) * code, rows.at(row, i), scale * 0.501) << row << " " << i;
     }
   }
@@ -108,10 +109,10 @@ TEST(QuantizeActivation, OnlyOutlierGroupsGetASecondTerm) {
     quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kInt8Outliers,
                         scratch.data());
   }
-  const float* second = rows.view.codes.scales + 2 * (kIn / kGroup);
+  const QuantizedRows& codes = rows.view.codes;
   for (int group = 0; group < kIn / kGroup; ++group) {
-    EXPECT_EQ(second[group], 0.0f) << "a row without outliers, group " << group;
-    EXPECT_EQ(second[kIn / kGroup + group] != 0.0f, group == 3) << group;
+    EXPECT_EQ(codes.scales[codes.places(2)[group]], 0.0f) << "a row without outliers, group " << group;
+    EXPECT_EQ(codes.scales[codes.places(3)[group]] != 0.0f, group == 3) << group;
   }
 }
 
