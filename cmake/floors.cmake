@@ -45,8 +45,10 @@ function(quire_kernel_isas)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set_source_files_properties(${kernels}/isa_avx2.cc ${kernels}/ceilings_avx2.cc PROPERTIES COMPILE_OPTIONS
       "-mavx2;-mfma;-mf16c;-mbmi2")
-    set_source_files_properties(${kernels}/isa_avx512.cc ${kernels}/ceilings_avx512.cc PROPERTIES COMPILE_OPTIONS
-      "-mavx2;-mfma;-mf16c;-mbmi2;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512")
+    set(avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
+    set_source_files_properties(${kernels}/ceilings_avx512.cc PROPERTIES COMPILE_OPTIONS "${avx512}")
+    # Both its tables: compilers use tiles only where the code says so.
+    set_source_files_properties(${kernels}/isa_avx512.cc PROPERTIES COMPILE_OPTIONS "${avx512};-mamx-tile;-mamx-int8")
     set_source_files_properties(${kernels}/ceilings_amx.cc PROPERTIES COMPILE_OPTIONS "-mamx-tile;-mamx-int8")
   endif()
 endfunction()

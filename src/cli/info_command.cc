@@ -34,15 +34,16 @@ Result<int> machine(OutputFormat format) {
     result["cpu"] = info.cpu;
     result["usable_cpus"] = info.usable_cpus;
     result["isas"] = json::array(info.isas.begin(), info.isas.end());
+    result["default_isa"] = info.default_isa;
     TRY(write_json(result));
     return kExitOk;
   }
   std::string isas;
   for (const std::string& isa : info.isas) isas += (isas.empty() ? "" : ", ") + isa;
   TRY(
-      write_out(fmt::format("quire          {}\nCPU            {}\nusable CPUs    {}\nISAs           {} (the "
-                            "last is the default)\n",
-                            QUIRE_VERSION, info.cpu, info.usable_cpus, isas)));
+      write_out(fmt::format("quire          {}\nCPU            {}\nusable CPUs    {}\nISAs           {} ("
+                            "default: {})\n",
+                            QUIRE_VERSION, info.cpu, info.usable_cpus, isas, info.default_isa)));
   return kExitOk;
 }
 

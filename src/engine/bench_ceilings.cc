@@ -73,10 +73,6 @@ void add_ceilings(const KernelBenchOptions& options, const std::shared_ptr<Weigh
   for (const std::string& isa : options.isas) {
     if (const CeilingTable* table = find_ceilings(isa)) tables.push_back(table);
   }
-  // Tiles have a ceiling whether or not there are kernels that use them.
-  for (const CeilingTable* table : available_ceilings()) {
-    if (find_kernels(table->name) == nullptr) tables.push_back(table);
-  }
   for (const CeilingTable* table : tables) {
     for (int threads : options.ceiling_threads) {
       const CeilingCase ceiling{table, threads};

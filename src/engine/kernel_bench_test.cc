@@ -97,8 +97,8 @@ TEST(KernelBench, MeasuresTheWholeSelectionOnceARound) {
   }
 }
 
-// What one head of a token takes as f16, both of 128 dimensions. Blocks shorter than a packed row of keys are padded,
-// and what is read counts.
+// What one head of a token takes as f16, both of 128 dimensions. Blocks shorter than a packed row of keys are
+// padded, and what is read counts.
 double f16_token_bytes() {
   const auto bytes = static_cast<double>(kv_head_bytes(KvType::kF16, kDefaultBlockTokens, 128, 128));
 #ifndef QUIRE_PARANOID

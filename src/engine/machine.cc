@@ -25,6 +25,7 @@ MachineInfo describe_machine() {
   machine.cpu = cpu_name();
   machine.usable_cpus = static_cast<int>(usable_cpus().size());
   for (const KernelTable* kernels : available_kernels()) machine.isas.emplace_back(kernels->name);
+  machine.default_isa = find_kernels("")->name;
   return machine;
 }
 

@@ -4,33 +4,17 @@
 
 #include "kernels/kernel_table.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 namespace quire {
 namespace {
 
 #if defined(__x86_64__)
 
-// AMX-TILE and AMX-INT8, tile registers that the system saves, and its permission to use them. Bit numbers:
-// Intel Software Developer's Manual, volume 2, CPUID; volume 1, section 13.3.
-bool may_use_tiles() {
-  constexpr unsigned kOsxsave = 1u << 27;
-  constexpr unsigned kTileAndInt8 = 3u << 24;
-  constexpr unsigned kTileStates = 3u << 17;
-  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long kTileData = 18;
-  unsigned eax, ebx, ecx, edx;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kOsxsave) == 0) return false;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kTileAndInt8) != kTileAndInt8)
-    return false;
-  unsigned low, high;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  if ((low & kTileStates) != kTileStates) return false;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+// AMX adds a dot to AVX-512.
+CeilingTable amx_ceilings() {
+  CeilingTable table = kAvx512Ceilings;
+  table.name = kAmxCeilings.name;
+  table.int8_dot = kAmxCeilings.int8_dot;
+  return table;
 }
 
 #endif
@@ -44,7 +28,8 @@ struct Tables {
 #if defined(__x86_64__)
     add_if(find_kernels(kAvx2Ceilings.name) != nullptr, kAvx2Ceilings);
     add_if(find_kernels(kAvx512Ceilings.name) != nullptr, kAvx512Ceilings);
-    add_if(may_use_tiles(), kAmxCeilings);
+    static const CeilingTable amx = amx_ceilings();
+    add_if(find_kernels(amx.name) != nullptr, amx);
 #endif
   }
   void add_if(bool runs_here, const CeilingTable& table) {

@@ -16,7 +16,7 @@ using OperationProbe = int64_t (*)(int64_t turns);
 
 // nullptr: the instruction set has no such operation of its own.
 struct CeilingTable {
-  std::string_view name;            // where kernels exist for it, that of their table
+  std::string_view name;            // that of the kernels
   ReadProbe read_memory = nullptr;  // many streams, prefetched: for data beyond the caches
   ReadProbe read_cache = nullptr;   // one stream
   OperationProbe float_fma = nullptr;
@@ -35,7 +35,7 @@ extern const CeilingTable kScalarCeilings;
 #if defined(__x86_64__)
 extern const CeilingTable kAvx2Ceilings;
 extern const CeilingTable kAvx512Ceilings;
-extern const CeilingTable kAmxCeilings;
+extern const CeilingTable kAmxCeilings;  // only the dot
 #endif
 
 }  // namespace quire

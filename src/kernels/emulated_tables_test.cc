@@ -8,7 +8,8 @@
 namespace quire {
 
 constinit const KernelTable kEmulated8Table = table_of<EmulatedPairWords>("emulated8");
-constinit const KernelTable kEmulated16Table = table_of<EmulatedQuadWords>("emulated16");
+constinit const KernelTable kEmulated16Table =
+    table_with_tiles<EmulatedQuadWords, EmulatedTiles>("emulated16");
 
 std::vector<const KernelTable*> all_tested_kernels() {
   const auto real = available_kernels();

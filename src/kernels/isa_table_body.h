@@ -30,4 +30,12 @@ template <class W>
   };
 }
 
+// The same whose products of many rows use tile registers.
+template <class W, class Tiles>
+[[nodiscard]] constexpr KernelTable table_with_tiles(std::string_view name) {
+  KernelTable table = table_of<W>(name);
+  table.matmul = MatmulBody<W, Tiles>::matmul;
+  return table;
+}
+
 }  // namespace quire

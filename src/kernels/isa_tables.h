@@ -9,6 +9,7 @@ extern const KernelTable kScalarTable;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Table;
 extern const KernelTable kAvx512Table;
+extern const KernelTable kAmxTable;
 #endif
 
 }  // namespace quire

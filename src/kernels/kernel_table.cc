@@ -2,11 +2,14 @@
 
 #include <array>
 
+#include "kernels/faster_table.h"
 #include "kernels/isa_tables.h"
 #include "kernels/matmul_scratch.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace quire {
@@ -41,7 +44,15 @@ uint32_t saved_states() {
 struct Processor {
   bool avx2 = false;    // AVX2, FMA, F16C, BMI2
   bool avx512 = false;  // F, DQ, BW, VL, VNNI
+  bool amx = false;     // tiles of int8; the system lets this process use them
 };
+
+// The tile registers' data is a state that a process must ask for; threads that it starts later have it too
+// (Linux, Documentation/arch/x86/xstate.rst).
+bool request_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
 
 // Bit numbers: Intel Software Developer's Manual, volume 2, CPUID; volume 1, section 13.3 for XCR0.
 Processor detect_processor() {
@@ -54,13 +65,15 @@ Processor detect_processor() {
       has_bits(states, {1, 2}) && has_bits(basic.ecx, {12, 28, 29}) && has_bits(extended.ebx, {5, 8});
   processor.avx512 = processor.avx2 && has_bits(states, {5, 6, 7}) &&
                      has_bits(extended.ebx, {16, 17, 30, 31}) && has_bits(extended.ecx, {11});
+  processor.amx =
+      processor.avx512 && has_bits(states, {17, 18}) && has_bits(extended.edx, {24, 25}) && request_tiles();
   return processor;
 }
 
 #endif
 
 struct Tables {
-  std::array<const KernelTable*, 3> list{};
+  std::array<const KernelTable*, 4> list{};
   size_t count = 0;
 
   Tables() {
@@ -69,6 +82,7 @@ struct Tables {
     const Processor processor = detect_processor();
     if (processor.avx2) list[count++] = &kAvx2Table;
     if (processor.avx512) list[count++] = &kAvx512Table;
+    if (processor.amx) list[count++] = &kAmxTable;
 #endif
   }
 };
@@ -84,9 +98,25 @@ std::span<const KernelTable* const> available_kernels() {
   return {tables.list.data(), tables.count};
 }
 
-const KernelTable* find_kernels(std::string_view name) {
+namespace {
+
+// Tile registers are the only feature that may be worse than what it extends.
+const KernelTable& best_table() {
   const auto tables = available_kernels();
-  if (name.empty()) return tables.back();
+#if defined(__x86_64__)
+  if (tables.back() == &kAmxTable) return faster_table(kAvx512Table, kAmxTable);
+#endif
+  return *tables.back();
+}
+
+}  // namespace
+
+const KernelTable* find_kernels(std::string_view name) {
+  if (name.empty()) {
+    static const KernelTable& best = best_table();
+    return &best;
+  }
+  const auto tables = available_kernels();
   for (const KernelTable* table : tables) {
     if (table->name == name) return table;
   }

@@ -18,12 +18,12 @@
 
 namespace quire {
 
-// Rows of activations that lie side by side: a product that takes some of them at a time reads their codes of a
-// group from one place, and every number of rows that a table takes at a time divides it.
+// Rows of activations that lie side by side: a product that takes some of them at a time reads their codes of
+// a group from one place, and every number of rows that a table takes at a time divides it.
 inline constexpr int kActivationTileRows = 48;
 
-// Where one row's groups lie in activations of `rows` rows, counted in groups: [tile][group][row of the tile].
-// The last tile has the rows that are left.
+// Where one row's groups lie in activations of `rows` rows, counted in groups: [tile][group][row of the
+// tile]. The last tile has the rows that are left.
 struct GroupPlaces {
   size_t first = 0;
   size_t stride = 0;
@@ -161,9 +161,11 @@ struct KernelTable {
 
 [[nodiscard]] size_t matmul_scratch_bytes(int in);
 
-// The tables that this build holds and this processor can run, slowest first. "scalar" is always there.
+// The tables that this build holds and this processor can run; the later extend the earlier. "scalar" is
+// always there.
 [[nodiscard]] std::span<const KernelTable* const> available_kernels();
-// nullptr when `name` is unknown or cannot run here; "" = the best.
+// nullptr when `name` is unknown or cannot run here; "" = the best, which the first such call may have to
+// measure (see faster_table.h).
 [[nodiscard]] const KernelTable* find_kernels(std::string_view name);
 
 }  // namespace quire

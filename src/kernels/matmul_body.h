@@ -9,8 +9,9 @@
 
 namespace quire {
 
-// W: the words of one ISA (simd_*.h). Stateless; any thread.
-template <class W>
+// W: the words of one ISA (simd_*.h); Tiles: its tile registers, which only matmul uses. Stateless; any
+// thread.
+template <class W, class Tiles = NoTiles>
 class MatmulBody {
  public:
   static void matmul(const PackedMatrix& w, const QuantizedRows& x, int panel_begin, int panel_end,
@@ -18,7 +19,7 @@ class MatmulBody {
     if (x.rows == 0) return;
     with_type(w.type, [&](auto type) {
       if constexpr (packed_layout(type()).scales != ScaleKind::kNone) {
-        IntProduct<W, type()>::run(w, x, panel_begin, panel_end, y, scratch);
+        IntProduct<W, type(), Tiles>::run(w, x, panel_begin, panel_end, y, scratch);
       } else {
         UNREACHABLE();
       }

@@ -39,8 +39,8 @@ class TwoTermRows {
     double value = 0;
     for (int term : {row, view_.rows + row}) {
       const size_t at = view_.places(term)[k / kGroup];
-      value += static_cast<double>(view_.scales[at]) *
-               view_.codes[at * kGroup + static_cast<size_t>(k % kGroup)];
+      value +=
+          static_cast<double>(view_.scales[at]) * view_.codes[at * kGroup + static_cast<size_t>(k % kGroup)];
     }
     return value;
   }

@@ -66,4 +66,31 @@ struct EmulatedQuadWords : ScalarWords {
   static constexpr int kFloatRows = 12;
 };
 
+// AMX's shape, which stops when it is not configured.
+struct EmulatedTiles {
+  static constexpr int kRows = 16;
+
+  struct Use {
+    Use() { ++uses; }
+    ~Use() { --uses; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+  };
+
+  static void dots(const int8_t* activations, const std::byte* codes, int32_t* out) {
+    CHECK(uses == 1);
+    for (int row = 0; row < kRows; ++row) {
+      for (int lane = 0; lane < 16; ++lane) {
+        int32_t sum = 0;
+        for (int k = 0; k < 32; ++k)
+          sum += activations[row * 32 + k] * static_cast<uint8_t>(codes[k / 4 * 64 + lane * 4 + k % 4]);
+        out[row * 16 + lane] = sum;
+      }
+    }
+  }
+
+ private:
+  static inline thread_local int uses = 0;
+};
+
 }  // namespace quire

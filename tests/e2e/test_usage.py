@@ -142,5 +142,6 @@ def test_bad_values_that_the_engine_knows(quire, smollm2):
 def test_the_machine(quire):
     machine = quire.json("info")
     assert machine["usable_cpus"] >= 1 and "scalar" in machine["isas"]
+    assert machine["default_isa"] in machine["isas"]
     assert quire.json("info", "--isas") == machine
     assert "scalar" in quire.ok("info")
