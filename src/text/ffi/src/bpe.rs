@@ -53,110 +53,257 @@ impl PieceIndex {
     }
 }
 
+/// What two neighbours become. The lowest rank goes first; equal ranks are equal pairs.
 #[derive(Clone, Copy)]
 pub struct Merge {
-    pub rank: u32,
+    pub rank: u64,
     pub id: u32,
 }
 
-/// (left id, right id) → merge. The first of two equal pairs wins.
-pub struct Merges {
-    map: std::collections::HashMap<u64, Merge, RandomState>,
+/// Which pairs merge, and when. A merge is known by the piece that comes out and the length of its left part, which tell
+/// both parts, since no two pieces are equal: so a vocabulary is ready without looking up the parts of all its merges.
+pub trait MergeOrder {
+    /// Bytes of the longest piece that comes out of a merge.
+    fn longest(&self) -> usize;
+    /// Of the pair whose pieces end to end are the piece `id`, `left` having `cut` bytes.
+    fn rank(&self, table: &TokenTable, pair: (u32, u32), cut: usize, id: u32) -> Option<u64>;
 }
 
-impl Merges {
-    pub fn with_capacity(count: usize) -> Self {
-        Self { map: std::collections::HashMap::with_capacity_and_hasher(count, RandomState::new()) }
-    }
+const NOT_MERGED: u32 = u32::MAX;
 
-    pub fn add(&mut self, left: u32, right: u32, merge: Merge) {
-        self.map.entry(Self::key(left, right)).or_insert(merge);
+/// Looking up one piece takes time in proportion to its length; an answer may need as many looks as it has characters.
+fn check_lengths(lengths: impl Iterator<Item = usize>) -> Result<usize> {
+    const WORK_LIMIT: u64 = 1 << 31;
+    let (mut longest, mut work) = (0, 0u64);
+    for length in lengths {
+        longest = longest.max(length);
+        work += (length as u64).pow(2);
     }
-
-    pub fn find(&self, left: u32, right: u32) -> Option<Merge> {
-        self.map.get(&Self::key(left, right)).copied()
+    if work > WORK_LIMIT {
+        return Err(TextError::corrupt(
+            "tokenizer.ggml.tokens",
+            format!("tokenizer.ggml.tokens has pieces of {work} squared bytes in sum, limit is {WORK_LIMIT}"),
+        ));
     }
+    Ok(longest)
+}
 
-    fn key(left: u32, right: u32) -> u64 {
-        (u64::from(left) << 32) | u64::from(right)
-    }
+/// Merges that a file lists. The first of two equal pairs wins.
+pub struct ListedMerges {
+    first: Vec<(u32, u32)>, // by id of what comes out: (rank, cut) of the first merge into it
+    others: std::collections::HashMap<(u32, u32), u32, RandomState>, // (id, cut) → rank
+    longest: usize,
+}
 
-    /// Replaces the symbols of one word by their merged form.
-    pub fn apply(&self, symbols: &mut Vec<u32>, scratch: &mut Scratch) {
-        if symbols.len() < 2 {
-            return;
-        }
-        if symbols.len() <= SCAN_LIMIT {
-            self.apply_by_scan(symbols, &mut scratch.merges);
-        } else {
-            self.apply_by_heap(symbols, scratch);
-        }
-    }
-
-    fn apply_by_scan(&self, symbols: &mut Vec<u32>, pairs: &mut Vec<Option<Merge>>) {
-        pairs.clear();
-        pairs.extend(symbols.windows(2).map(|pair| self.find(pair[0], pair[1])));
-        loop {
-            let mut best: Option<(u32, usize)> = None;
-            for (at, pair) in pairs.iter().enumerate() {
-                if let Some(merge) = pair {
-                    if best.is_none_or(|(rank, _)| merge.rank < rank) {
-                        best = Some((merge.rank, at));
-                    }
-                }
-            }
-            let Some((_, at)) = best else { return };
-            symbols[at] = pairs[at].map_or(NO_TOKEN, |merge| merge.id);
-            symbols.remove(at + 1);
-            pairs.remove(at);
-            if at < pairs.len() {
-                pairs[at] = self.find(symbols[at], symbols[at + 1]);
-            }
-            if at > 0 {
-                pairs[at - 1] = self.find(symbols[at - 1], symbols[at]);
-            }
-        }
-    }
-
-    fn apply_by_heap(&self, symbols: &mut Vec<u32>, scratch: &mut Scratch) {
-        let count = symbols.len();
-        let links = &mut scratch.links;
-        links.clear();
-        links.extend((0..count).map(|i| (i.wrapping_sub(1), i + 1)));
-        let heap = &mut scratch.heap;
-        heap.clear();
-        for at in 0..count - 1 {
-            if let Some(merge) = self.find(symbols[at], symbols[at + 1]) {
-                heap.push(Reverse((merge.rank, at, symbols[at], symbols[at + 1], merge.id)));
+impl ListedMerges {
+    /// `left right` each; the blank at byte 0 of a line is part of the left piece. Merges of parts that are no tokens
+    /// can never happen, and are not told from others.
+    pub fn build(table: &TokenTable, index: &PieceIndex, lines: &[&[u8]]) -> Result<Self> {
+        const FIELD: &str = "tokenizer.ggml.merges";
+        let mut first = vec![(NOT_MERGED, 0); table.len()];
+        let mut others = std::collections::HashMap::with_hasher(RandomState::new());
+        let mut joined = Vec::new();
+        let mut next = 0; // most files number the pieces in the order of the merges
+        for (rank, line) in lines.iter().enumerate() {
+            let cut = line.iter().skip(1).position(|&b| b == b' ').map(|at| at + 1);
+            let Some(cut) = cut else {
+                return Err(TextError::corrupt(FIELD, format!("{FIELD}[{rank}] is {}, it has no blank", shown(line))));
+            };
+            joined.clear();
+            joined.extend_from_slice(&line[..cut]);
+            joined.extend_from_slice(&line[cut + 1..]);
+            let known = (next as usize) < table.len() && table.piece(next) == joined;
+            let found = if known { Some(next) } else { index.find(table, &joined) };
+            let Some(id) = found else {
+                let message = format!("{FIELD}[{rank}] is {}, but {} is no token", shown(line), shown(&joined));
+                return Err(TextError::corrupt(FIELD, message));
+            };
+            next = id + 1;
+            let (rank, cut) = (rank as u32, cut as u32);
+            let place = &mut first[id as usize];
+            if place.0 == NOT_MERGED {
+                *place = (rank, cut);
+            } else if place.1 != cut {
+                others.entry((id, cut)).or_insert(rank);
             }
         }
-        while let Some(Reverse((_, at, left, right, id))) = heap.pop() {
-            let next = links[at].1;
-            if symbols[at] != left || next >= count || symbols[next] != right {
-                continue;
-            }
-            symbols[at] = id;
-            symbols[next] = NO_TOKEN;
-            let after = links[next].1;
-            links[at].1 = after;
-            if after < count {
-                links[after].0 = at;
-                if let Some(merge) = self.find(id, symbols[after]) {
-                    heap.push(Reverse((merge.rank, at, id, symbols[after], merge.id)));
-                }
-            }
-            let before = links[at].0;
-            if before < count {
-                if let Some(merge) = self.find(symbols[before], id) {
-                    heap.push(Reverse((merge.rank, before, symbols[before], id, merge.id)));
-                }
-            }
-        }
-        symbols.retain(|&id| id != NO_TOKEN);
+        let merged = (0..table.len()).filter(|&id| first[id].0 != NOT_MERGED);
+        let longest = check_lengths(merged.map(|id| table.piece(id as u32).len()))?;
+        Ok(Self { first, others, longest })
     }
 }
 
-type HeapEntry = Reverse<(u32, usize, u32, u32, u32)>;
+impl MergeOrder for ListedMerges {
+    fn longest(&self) -> usize {
+        self.longest
+    }
+
+    fn rank(&self, _: &TokenTable, _: (u32, u32), cut: usize, id: u32) -> Option<u64> {
+        let (rank, first_cut) = self.first[id as usize];
+        if rank == NOT_MERGED {
+            return None;
+        }
+        if first_cut as usize == cut {
+            return Some(u64::from(rank));
+        }
+        self.others.get(&(id, cut as u32)).map(|&rank| u64::from(rank))
+    }
+}
+
+/// The order in which a SentencePiece vocabulary merges: by falling score of the normal piece that comes out, then by
+/// its left part.
+pub struct ScoreOrder {
+    places: Vec<u32>, // by id; NOT_MERGED where nothing merges into the piece
+    longest: usize,
+}
+
+impl ScoreOrder {
+    pub fn build(table: &TokenTable, scores: &[f32]) -> Result<Self> {
+        let mut order: Vec<u32> = (0..table.len() as u32).filter(|&id| table.kind(id) == Kind::Normal).collect();
+        let longest = check_lengths(order.iter().map(|&id| table.piece(id).len()))?;
+        order.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]).then(a.cmp(&b)));
+        let mut places = vec![NOT_MERGED; table.len()];
+        for (place, &id) in order.iter().enumerate() {
+            places[id as usize] = place as u32;
+        }
+        Ok(Self { places, longest })
+    }
+}
+
+impl MergeOrder for ScoreOrder {
+    fn longest(&self) -> usize {
+        self.longest
+    }
+
+    fn rank(&self, table: &TokenTable, (left, right): (u32, u32), _: usize, id: u32) -> Option<u64> {
+        let is_part = |id| matches!(table.kind(id), Kind::Normal | Kind::UserDefined | Kind::Unused);
+        let place = self.places[id as usize];
+        (place != NOT_MERGED && is_part(left) && is_part(right)).then(|| (u64::from(place) << 32) | u64::from(left))
+    }
+}
+
+/// Pairs seen lately, since text repeats itself: slots by pair, the last one stays.
+#[derive(Default)]
+pub struct PairMemory {
+    slots: Vec<(u64, Option<Merge>)>,
+    joined: Vec<u8>,
+}
+
+/// The merges of one vocabulary, for one encode call.
+pub struct Pairs<'a, Order> {
+    pub table: &'a TokenTable,
+    pub index: &'a PieceIndex,
+    pub order: &'a Order,
+    pub memory: &'a mut PairMemory,
+}
+
+impl<Order: MergeOrder> Pairs<'_, Order> {
+    fn find(&mut self, left: u32, right: u32) -> Option<Merge> {
+        const SLOT_BITS: u32 = 11;
+        const NO_PAIR: u64 = u64::MAX;
+        if self.memory.slots.is_empty() {
+            self.memory.slots.resize(1 << SLOT_BITS, (NO_PAIR, None));
+        }
+        let pair = (u64::from(left) << 32) | u64::from(right);
+        let slot = (pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - SLOT_BITS)) as usize;
+        if self.memory.slots[slot].0 == pair {
+            return self.memory.slots[slot].1;
+        }
+        let merge = self.look_up(left, right);
+        self.memory.slots[slot] = (pair, merge);
+        merge
+    }
+
+    fn look_up(&mut self, left: u32, right: u32) -> Option<Merge> {
+        let (first, second) = (self.table.piece(left), self.table.piece(right));
+        if first.len() + second.len() > self.order.longest() {
+            return None;
+        }
+        let joined = &mut self.memory.joined;
+        joined.clear();
+        joined.extend_from_slice(first);
+        joined.extend_from_slice(second);
+        let id = self.index.find(self.table, joined)?;
+        let rank = self.order.rank(self.table, (left, right), first.len(), id)?;
+        Some(Merge { rank, id })
+    }
+}
+
+/// Replaces the symbols of one word by their merged form.
+pub fn apply<O: MergeOrder>(pairs: &mut Pairs<O>, symbols: &mut Vec<u32>, scratch: &mut Scratch) {
+    if symbols.len() < 2 {
+        return;
+    }
+    if symbols.len() <= SCAN_LIMIT {
+        apply_by_scan(pairs, symbols, &mut scratch.merges);
+    } else {
+        apply_by_heap(pairs, symbols, scratch);
+    }
+}
+
+fn apply_by_scan<O: MergeOrder>(pairs: &mut Pairs<O>, symbols: &mut Vec<u32>, merges: &mut Vec<Option<Merge>>) {
+    merges.clear();
+    merges.extend(symbols.windows(2).map(|pair| pairs.find(pair[0], pair[1])));
+    loop {
+        let mut best: Option<(u64, usize)> = None;
+        for (at, merge) in merges.iter().enumerate() {
+            if let Some(merge) = merge {
+                if best.is_none_or(|(rank, _)| merge.rank < rank) {
+                    best = Some((merge.rank, at));
+                }
+            }
+        }
+        let Some((_, at)) = best else { return };
+        symbols[at] = merges[at].map_or(NO_TOKEN, |merge| merge.id);
+        symbols.remove(at + 1);
+        merges.remove(at);
+        if at < merges.len() {
+            merges[at] = pairs.find(symbols[at], symbols[at + 1]);
+        }
+        if at > 0 {
+            merges[at - 1] = pairs.find(symbols[at - 1], symbols[at]);
+        }
+    }
+}
+
+fn apply_by_heap<O: MergeOrder>(pairs: &mut Pairs<O>, symbols: &mut Vec<u32>, scratch: &mut Scratch) {
+    let count = symbols.len();
+    let links = &mut scratch.links;
+    links.clear();
+    links.extend((0..count).map(|i| (i.wrapping_sub(1), i + 1)));
+    let heap = &mut scratch.heap;
+    heap.clear();
+    for at in 0..count - 1 {
+        if let Some(merge) = pairs.find(symbols[at], symbols[at + 1]) {
+            heap.push(Reverse((merge.rank, at, symbols[at], symbols[at + 1], merge.id)));
+        }
+    }
+    while let Some(Reverse((_, at, left, right, id))) = heap.pop() {
+        let next = links[at].1;
+        if symbols[at] != left || next >= count || symbols[next] != right {
+            continue;
+        }
+        symbols[at] = id;
+        symbols[next] = NO_TOKEN;
+        let after = links[next].1;
+        links[at].1 = after;
+        if after < count {
+            links[after].0 = at;
+            if let Some(merge) = pairs.find(id, symbols[after]) {
+                heap.push(Reverse((merge.rank, at, id, symbols[after], merge.id)));
+            }
+        }
+        let before = links[at].0;
+        if before < count {
+            if let Some(merge) = pairs.find(symbols[before], id) {
+                heap.push(Reverse((merge.rank, before, symbols[before], id, merge.id)));
+            }
+        }
+    }
+    symbols.retain(|&id| id != NO_TOKEN);
+}
+
+type HeapEntry = Reverse<(u64, usize, u32, u32, u32)>;
 
 /// Buffers that one encode call reuses from word to word.
 #[derive(Default)]
@@ -166,78 +313,6 @@ pub struct Scratch {
     merges: Vec<Option<Merge>>,
     links: Vec<(usize, usize)>,
     heap: BinaryHeap<HeapEntry>,
-}
-
-/// Merges in the order of the file (`left right` each); the blank at byte 0 of a line is part of the left piece.
-pub fn merges_from_lines(table: &TokenTable, index: &PieceIndex, lines: &[&[u8]]) -> Result<Merges> {
-    const FIELD: &str = "tokenizer.ggml.merges";
-    let mut merges = Merges::with_capacity(lines.len());
-    let mut joined = Vec::new();
-    for (rank, line) in lines.iter().enumerate() {
-        let cut = line.iter().skip(1).position(|&b| b == b' ').map(|at| at + 1);
-        let Some(cut) = cut else {
-            return Err(TextError::corrupt(FIELD, format!("{FIELD}[{rank}] is {}, it has no blank", shown(line))));
-        };
-        let (left, right) = (&line[..cut], &line[cut + 1..]);
-        joined.clear();
-        joined.extend_from_slice(left);
-        joined.extend_from_slice(right);
-        let find = |piece: &[u8]| {
-            index.find(table, piece).ok_or_else(|| {
-                TextError::corrupt(
-                    FIELD,
-                    format!("{FIELD}[{rank}] is {}, but {} is no token", shown(line), shown(piece)),
-                )
-            })
-        };
-        merges.add(find(left)?, find(right)?, Merge { rank: rank as u32, id: find(&joined)? });
-    }
-    Ok(merges)
-}
-
-/// Merges of a SentencePiece vocabulary: each normal piece from each cut into two known pieces, by falling score.
-pub fn merges_from_scores(table: &TokenTable, index: &PieceIndex, scores: &[f32]) -> Result<Merges> {
-    const WORK_LIMIT: u64 = 1 << 31;
-    let mut work = 0u64;
-    let mut order: Vec<u32> = (0..table.len() as u32).filter(|&id| table.kind(id) == Kind::Normal).collect();
-    for &id in &order {
-        work += (table.piece(id).len() as u64).pow(2);
-    }
-    if work > WORK_LIMIT {
-        return Err(TextError::corrupt(
-            "tokenizer.ggml.tokens",
-            format!("tokenizer.ggml.tokens has pieces of {work} squared bytes in sum, limit is {WORK_LIMIT}"),
-        ));
-    }
-    order.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]).then(a.cmp(&b)));
-    let part = |piece: &[u8]| {
-        let id = index.find(table, piece)?;
-        matches!(table.kind(id), Kind::Normal | Kind::UserDefined | Kind::Unused).then_some(id)
-    };
-    let mut merges = Merges::with_capacity(order.len());
-    let mut cuts = Vec::new();
-    let mut rank = 0u32;
-    for id in order {
-        let piece = table.piece(id);
-        cuts.clear();
-        for cut in 1..piece.len() {
-            // Cuts inside a character find no piece, since all pieces are UTF-8.
-            if piece[cut] & 0xC0 == 0x80 {
-                continue;
-            }
-            if let Some(right) = part(&piece[cut..]) {
-                if let Some(left) = part(&piece[..cut]) {
-                    cuts.push((left, right));
-                }
-            }
-        }
-        cuts.sort_unstable();
-        for &(left, right) in &cuts {
-            merges.add(left, right, Merge { rank, id });
-            rank += 1;
-        }
-    }
-    Ok(merges)
 }
 
 #[cfg(test)]
@@ -288,18 +363,119 @@ mod tests {
             let (table, lines, library) = random_model(&mut rng, &letters, 20 + round * 8);
             let index = PieceIndex::build("tokens", &table).unwrap();
             let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
-            let merges = merges_from_lines(&table, &index, &lines).unwrap();
+            let order = ListedMerges::build(&table, &index, &lines).unwrap();
+            let mut memory = PairMemory::default();
+            let mut pairs = Pairs { table: &table, index: &index, order: &order, memory: &mut memory };
             let mut scratch = Scratch::default();
             for _ in 0..60 {
                 let length = 1 + rng.below(if round % 2 == 0 { 20 } else { 300 });
                 let word: String = (0..length).map(|_| letters[rng.below(letters.len())]).collect();
                 let mut symbols: Vec<u32> =
                     word.chars().map(|c| index.find(&table, c.to_string().as_bytes()).unwrap()).collect();
-                merges.apply(&mut symbols, &mut scratch);
+                apply(&mut pairs, &mut symbols, &mut scratch);
                 let expected: Vec<u32> = library.tokenize(&word).unwrap().iter().map(|t| t.id).collect();
                 assert_eq!(symbols, expected, "{word}");
             }
         }
+    }
+
+    /// Two neighbours at a time over strings: the best score, then the lowest id, then the lowest left part, then
+    /// the leftmost.
+    fn merged_by_score(table: &TokenTable, scores: &[f32], word: &str) -> Vec<String> {
+        let id_of = |text: &str| (0..table.len() as u32).find(|&id| table.piece(id) == text.as_bytes());
+        let mut parts: Vec<String> = word.chars().map(|c| c.to_string()).collect();
+        loop {
+            let mut best: Option<(f32, u32, u32, usize)> = None;
+            for at in 1..parts.len() {
+                let left = id_of(&parts[at - 1]).unwrap();
+                let right = id_of(&parts[at]).unwrap();
+                let Some(id) = id_of(&format!("{}{}", parts[at - 1], parts[at])) else { continue };
+                let usable = |id| !matches!(table.kind(id), Kind::Control | Kind::Byte);
+                if table.kind(id) != Kind::Normal || !usable(left) || !usable(right) {
+                    continue;
+                }
+                let this = (-scores[id as usize], id, left, at);
+                if best.is_none_or(|best| this.partial_cmp(&best) == Some(std::cmp::Ordering::Less)) {
+                    best = Some(this);
+                }
+            }
+            let Some((.., at)) = best else { return parts };
+            let right = parts.remove(at);
+            parts[at - 1] += &right;
+        }
+    }
+
+    #[test]
+    fn scores_decide_what_merges() {
+        let mut rng = Rng(11);
+        let letters: Vec<char> = "abcé▁".chars().collect();
+        for round in 0..20 {
+            let (pieces, ..) = random_model(&mut rng, &letters, 10 + round * 6);
+            let mut table = TokenTable::with_capacity(pieces.len(), 0);
+            for id in 0..pieces.len() as u32 {
+                // Of the longer pieces some only stand in text, and some never become of merges.
+                let kind = match rng.below(8) {
+                    0 if id as usize >= letters.len() => Kind::UserDefined,
+                    1 if id as usize >= letters.len() => Kind::Unused,
+                    _ => Kind::Normal,
+                };
+                table.push(pieces.piece(id), b"", kind);
+            }
+            // Few values, so that ties are many.
+            let scores: Vec<f32> = (0..table.len()).map(|_| rng.below(6) as f32 - 3.0).collect();
+            let index = PieceIndex::build("tokens", &table).unwrap();
+            let order = ScoreOrder::build(&table, &scores).unwrap();
+            let mut memory = PairMemory::default();
+            let mut pairs = Pairs { table: &table, index: &index, order: &order, memory: &mut memory };
+            let mut scratch = Scratch::default();
+            for _ in 0..40 {
+                let length = 1 + rng.below(if round % 2 == 0 { 20 } else { 90 });
+                let word: String = (0..length).map(|_| letters[rng.below(letters.len())]).collect();
+                let mut symbols: Vec<u32> =
+                    word.chars().map(|c| index.find(&table, c.to_string().as_bytes()).unwrap()).collect();
+                apply(&mut pairs, &mut symbols, &mut scratch);
+                let merged: Vec<&str> =
+                    symbols.iter().map(|&id| std::str::from_utf8(table.piece(id)).unwrap()).collect();
+                assert_eq!(merged, merged_by_score(&table, &scores, &word), "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn vocabularies_of_endless_pieces_are_refused() {
+        let mut table = TokenTable::with_capacity(1, 0);
+        table.push(&vec![b'a'; 50_000], b"", Kind::Normal);
+        assert!(ScoreOrder::build(&table, &[0.0]).err().unwrap().message.contains("squared bytes"));
+        let index = PieceIndex::build("tokens", &table).unwrap();
+        let line = [b"a ".as_slice(), &[b'a'; 49_999]].concat();
+        let error = ListedMerges::build(&table, &index, &[&line]).err().unwrap();
+        assert!(error.message.contains("squared bytes"));
+    }
+
+    #[test]
+    fn several_cuts_of_a_piece_and_equal_lines() {
+        let mut table = TokenTable::with_capacity(6, 0);
+        for piece in ["a", "b", "c", "ab", "bc", "abc"] {
+            table.push(piece.as_bytes(), b"", Kind::Normal);
+        }
+        let index = PieceIndex::build("tokens", &table).unwrap();
+        let merged = |lines: &[&str], text: &[u32]| {
+            let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+            let order = ListedMerges::build(&table, &index, &lines).unwrap();
+            let mut memory = PairMemory::default();
+            let mut pairs = Pairs { table: &table, index: &index, order: &order, memory: &mut memory };
+            let mut symbols = text.to_vec();
+            apply(&mut pairs, &mut symbols, &mut Scratch::default());
+            symbols
+        };
+        let abc = [0, 1, 2];
+        assert_eq!(merged(&["b c", "a bc"], &abc), [5]);
+        assert_eq!(merged(&["b c", "ab c"], &abc), [0, 4]);
+        assert_eq!(merged(&["b c", "ab c", "a b", "a bc"], &abc), [5]);
+        assert_eq!(merged(&["a b", "b c", "a bc", "b c", "ab c"], &abc), [5]);
+        assert_eq!(merged(&["a b", "b c", "a bc", "a b"], &abc), [3, 2]);
+        // "b c" stands first, and again behind "a b".
+        assert_eq!(merged(&["b c", "a b", "b c"], &abc), [0, 4]);
     }
 
     #[test]
@@ -315,7 +491,7 @@ mod tests {
         table.push(b"b", b"b", Kind::Normal);
         let index = PieceIndex::build("tokens", &table).unwrap();
         for line in ["a b", "ab", "", " ", "  ", "c a"] {
-            assert!(merges_from_lines(&table, &index, &[line.as_bytes()]).is_err(), "{line:?}");
+            assert!(ListedMerges::build(&table, &index, &[line.as_bytes()]).is_err(), "{line:?}");
         }
     }
 }

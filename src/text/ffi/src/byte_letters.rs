@@ -36,13 +36,28 @@ impl ByteLetters {
         self.letters[byte as usize]
     }
 
-    /// The bytes that `piece` spells, appended to `out`. A character outside the alphabet stands for itself.
-    pub fn spell(&self, piece: &str, out: &mut Vec<u8>) {
-        for c in piece.chars() {
-            match self.bytes.get(c as usize).copied() {
+    /// The bytes that `piece`, which is UTF-8, spells, appended to `out`. A character outside the alphabet stands for
+    /// itself. Letters have one or two bytes.
+    pub fn spell(&self, piece: &[u8], out: &mut Vec<u8>) {
+        let mut rest = piece;
+        loop {
+            let (code, after) = match *rest {
+                [] => return,
+                [lead @ 0xC0..=0xDF, next, ref after @ ..] => {
+                    ((lead as usize & 0x1F) << 6 | (next as usize & 0x3F), after)
+                }
+                [byte, ref after @ ..] if byte < 0x80 => (byte as usize, after),
+                [byte, ref after @ ..] => {
+                    out.push(byte);
+                    rest = after;
+                    continue;
+                }
+            };
+            match self.bytes.get(code).copied() {
                 Some(byte) if byte >= 0 => out.push(byte as u8),
-                _ => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                _ => out.extend_from_slice(&rest[..rest.len() - after.len()]),
             }
+            rest = after;
         }
     }
 }
@@ -59,9 +74,12 @@ mod tests {
             let letter = alphabet.letter(byte);
             assert!(seen.insert(letter));
             let mut out = Vec::new();
-            alphabet.spell(&letter.to_string(), &mut out);
+            alphabet.spell(letter.to_string().as_bytes(), &mut out);
             assert_eq!(out, [byte]);
         }
+        let mut out = Vec::new();
+        alphabet.spell("aĠ\u{7FF}é€😀\u{1}Ń".as_bytes(), &mut out);
+        assert_eq!(out, b"a \xDF\xBF\xE9\xE2\x82\xAC\xF0\x9F\x98\x80\x01\xAD");
         assert_eq!(alphabet.letter(b' '), 'Ġ');
         assert_eq!(alphabet.letter(b'\n'), 'Ċ');
     }

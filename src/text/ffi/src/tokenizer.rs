@@ -6,7 +6,7 @@ use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::{Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer};
 
 use crate::added_tokens::{AddedTokens, Segment};
-use crate::bpe::{Merges, PieceIndex, Scratch, NO_TOKEN};
+use crate::bpe::{self, ListedMerges, PairMemory, Pairs, PieceIndex, ScoreOrder, Scratch, NO_TOKEN};
 use crate::byte_letters::ByteLetters;
 use crate::error::{Result, TextError};
 use crate::pretokenizers::Rule;
@@ -17,7 +17,7 @@ use crate::tokenizer_json::JsonEncoder;
 /// Byte-level BPE.
 pub struct ByteLevel {
     pub index: PieceIndex,
-    pub merges: Merges,
+    pub merges: ListedMerges,
     pub rule: Rule,
     pub letters: ByteLetters,
     /// Token of each single byte, or NO_TOKEN: such bytes are dropped.
@@ -27,7 +27,7 @@ pub struct ByteLevel {
 /// SentencePiece BPE.
 pub struct Sentence {
     pub index: PieceIndex,
-    pub merges: Merges,
+    pub order: ScoreOrder,
     pub byte_ids: [u32; 256],
     pub unknown: u32,
     pub prefix_blank: bool,
@@ -100,6 +100,7 @@ struct Work {
     words: Vec<(usize, usize)>,
     spare: Vec<(usize, usize)>,
     scratch: Scratch,
+    memory: PairMemory,
 }
 
 impl ByteLevel {
@@ -113,18 +114,19 @@ impl ByteLevel {
             text = &composed;
         }
         splits::words(&self.rule.steps, text, &mut work.words, &mut work.spare);
+        let mut pairs = Pairs { table, index: &self.index, order: &self.merges, memory: &mut work.memory };
         for &(start, end) in &work.words {
-            self.encode_word(table, &text.as_bytes()[start..end], &mut work.scratch, ids);
+            self.encode_word(&mut pairs, &text.as_bytes()[start..end], &mut work.scratch, ids);
         }
     }
 
-    fn encode_word(&self, table: &TokenTable, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
+    fn encode_word(&self, pairs: &mut Pairs<ListedMerges>, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if self.rule.ignores_merges {
             scratch.text.clear();
             for &byte in word {
                 scratch.text.extend_from_slice(self.letters.letter(byte).encode_utf8(&mut [0; 4]).as_bytes());
             }
-            if let Some(id) = self.index.find_text(table, &scratch.text) {
+            if let Some(id) = self.index.find_text(pairs.table, &scratch.text) {
                 ids.push(id);
                 return;
             }
@@ -132,7 +134,7 @@ impl ByteLevel {
         let mut symbols = std::mem::take(&mut scratch.symbols);
         symbols.clear();
         symbols.extend(word.iter().map(|&byte| self.byte_ids[byte as usize]).filter(|&id| id != NO_TOKEN));
-        self.merges.apply(&mut symbols, scratch);
+        bpe::apply(pairs, &mut symbols, scratch);
         ids.extend_from_slice(&symbols);
         scratch.symbols = symbols;
     }
@@ -157,18 +159,19 @@ impl Sentence {
         let mut symbols = std::mem::take(&mut work.scratch.symbols);
         symbols.clear();
         let mut state = SentenceState { symbols, after_unknown: false };
+        let mut pairs = Pairs { table, index: &self.index, order: &self.order, memory: &mut work.memory };
         let cuts = self.index.find_text(table, BLANK.encode_utf8(&mut [0; 4]).as_bytes()).is_some();
         let mut before = None;
         let prefix = self.prefix_blank.then_some(BLANK);
         for c in prefix.into_iter().chain(text.chars().map(|c| if c == ' ' { BLANK } else { c })) {
             if c == BLANK && cuts && before.is_some_and(|before| !self.joins_blank.contains(&before)) {
-                self.merges.apply(&mut state.symbols, &mut work.scratch);
+                bpe::apply(&mut pairs, &mut state.symbols, &mut work.scratch);
                 ids.append(&mut state.symbols);
             }
             before = Some(c);
             self.add(table, c, &mut state);
         }
-        self.merges.apply(&mut state.symbols, &mut work.scratch);
+        bpe::apply(&mut pairs, &mut state.symbols, &mut work.scratch);
         ids.append(&mut state.symbols);
         work.scratch.symbols = state.symbols;
     }

@@ -4,7 +4,7 @@ use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::BertNormalizer;
 
 use crate::added_tokens::AddedTokens;
-use crate::bpe::{self, PieceIndex, NO_TOKEN};
+use crate::bpe::{ListedMerges, PieceIndex, ScoreOrder, NO_TOKEN};
 use crate::byte_letters::ByteLetters;
 use crate::end_tokens;
 use crate::error::{shown, Code, Result, TextError};
@@ -130,14 +130,14 @@ fn byte_level(fields: &Fields) -> Result<Tokenizer> {
     for (token, kind) in fields.tokens.iter().zip(kinds(fields)) {
         spelled.clear();
         match kind {
-            Kind::Normal | Kind::Byte => letters.spell(std::str::from_utf8(token).unwrap_or(""), &mut spelled),
+            Kind::Normal | Kind::Byte => letters.spell(token, &mut spelled),
             Kind::UserDefined => spelled.extend_from_slice(token),
             Kind::Unused | Kind::Control | Kind::Unknown => {}
         }
         table.push(token, &spelled, kind);
     }
     let index = PieceIndex::build(TOKENS, &table)?;
-    let merges = bpe::merges_from_lines(&table, &index, &fields.merges)?;
+    let merges = ListedMerges::build(&table, &index, &fields.merges)?;
     let mut byte_ids = [NO_TOKEN; 256];
     for (byte, id) in byte_ids.iter_mut().enumerate() {
         let letter = letters.letter(byte as u8);
@@ -168,9 +168,10 @@ fn sentence(fields: &Fields) -> Result<Tokenizer> {
     let bytes_total = fields.tokens.iter().map(|token| token.len()).sum();
     let mut table = TokenTable::with_capacity(fields.tokens.len(), bytes_total);
     let mut byte_ids = [NO_TOKEN; 256];
+    let mut spelled = Vec::new();
     for (id, (token, kind)) in fields.tokens.iter().zip(kinds(fields)).enumerate() {
         match kind {
-            Kind::Normal => table.push(token, &with_blanks(token), kind),
+            Kind::Normal => table.push(token, blanked(token, &mut spelled), kind),
             Kind::UserDefined => table.push(token, token, kind),
             Kind::Byte => {
                 let byte = byte_of_piece(token).ok_or_else(|| {
@@ -183,7 +184,7 @@ fn sentence(fields: &Fields) -> Result<Tokenizer> {
         }
     }
     let index = PieceIndex::build(TOKENS, &table)?;
-    let merges = bpe::merges_from_scores(&table, &index, fields.scores)?;
+    let order = ScoreOrder::build(&table, fields.scores)?;
     let unknown = fields
         .unknown
         .or_else(|| (0..table.len() as u32).find(|&id| table.kind(id) == Kind::Unknown))
@@ -191,7 +192,7 @@ fn sentence(fields: &Fields) -> Result<Tokenizer> {
     let added = AddedTokens::build(&table)?;
     let prefix_blank = fields.add_space_prefix.unwrap_or(true);
     let joins_blank = Sentence::characters_before_blank(&table);
-    let model = Sentence { index, merges, byte_ids, unknown, prefix_blank, joins_blank };
+    let model = Sentence { index, order, byte_ids, unknown, prefix_blank, joins_blank };
     Ok(Tokenizer {
         ends: end_tokens::find(&table, &[fields.eos, fields.eot]),
         table,
@@ -205,10 +206,20 @@ fn sentence(fields: &Fields) -> Result<Tokenizer> {
     })
 }
 
-/// The piece with its U+2581 turned into blanks.
-pub fn with_blanks(piece: &[u8]) -> Vec<u8> {
-    let text = String::from_utf8_lossy(piece);
-    text.replace(BLANK, " ").into_bytes()
+/// The piece with its U+2581 turned into blanks, in place of what `out` held.
+fn blanked<'a>(piece: &[u8], out: &'a mut Vec<u8>) -> &'a [u8] {
+    out.clear();
+    let mut rest = piece;
+    while let Some((&byte, after)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(BLANK.as_bytes()) {
+            out.push(b' ');
+            rest = after;
+        } else {
+            out.push(byte);
+            rest = after;
+        }
+    }
+    out
 }
 
 /// The vocabulary entry of WordPiece: U+2581 marked a word start, everything else continues a word.
@@ -233,6 +244,7 @@ fn words(fields: &Fields) -> Result<Tokenizer> {
     let mut table = TokenTable::with_capacity(fields.tokens.len(), 0);
     let mut vocabulary = ahash::AHashMap::with_capacity(fields.tokens.len());
     let mut unknown_piece = "[UNK]".to_owned();
+    let mut spelled = Vec::new();
     for (id, (token, kind)) in fields.tokens.iter().zip(kinds).enumerate() {
         let text = std::str::from_utf8(token).unwrap_or("");
         let piece = word_piece(text, kind);
@@ -240,7 +252,7 @@ fn words(fields: &Fields) -> Result<Tokenizer> {
             unknown_piece = piece.clone();
         }
         let silent = kind.is_special() || kind == Kind::Unused;
-        table.push(token, if silent { b"".to_vec() } else { with_blanks(token) }.as_slice(), kind);
+        table.push(token, if silent { b"" } else { blanked(token, &mut spelled) }, kind);
         if !piece.is_empty() && vocabulary.insert(piece, id as u32).is_some() {
             let message = format!("{TOKENS}[{id}] is {}, which appears twice", shown(token));
             return Err(TextError::corrupt(TOKENS, message));

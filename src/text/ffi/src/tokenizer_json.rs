@@ -257,7 +257,7 @@ impl DecodeRule {
             }
         }
         if let Some(letters) = &self.letters {
-            letters.spell(piece, out);
+            letters.spell(piece.as_bytes(), out);
             return Kind::Normal;
         }
         let mut text = piece.to_owned();
