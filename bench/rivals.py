@@ -1,4 +1,4 @@
-"""The rival that Quire is measured against: its builds, and model files for both."""
+"""The rivals that Quire is measured against: their builds, and model files for all."""
 import os
 import subprocess
 import sys
@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 QUIRE = Path(os.environ.get("QUIRE_BIN", ROOT / "build/release/bin/quire"))
 VERSION = "0.3.36"
+IK_VERSION = "0.1.5"
 # clang, like Quire itself: g++ 12 miscompiles llama.cpp's tile kernels (illegal instruction at the first product).
 COMPILER = ["-DCMAKE_C_COMPILER=clang-19", "-DCMAKE_CXX_COMPILER=clang++-19", "-DGGML_OPENMP=OFF"]
 FLAGS = {
@@ -30,6 +31,22 @@ def model_path(model):
     return model if Path(model).exists() else check([ROOT / "tools/get_model", model]).strip()
 
 
+def rivals_folder():
+    return Path(os.environ.get("QUIRE_RIVALS") or Path.home() / ".cache/quire/rivals")
+
+
+def ik_python():
+    """A Python with the wheel of ik_llama.cpp, in an environment of its own."""
+    environment = rivals_folder() / f"ik-llama-cpp-python-{IK_VERSION}"
+    python = environment / "bin/python"
+    if not (environment / "installed").exists():
+        print(f"fetching ik-llama-cpp-python {IK_VERSION}", file=sys.stderr)
+        check([sys.executable, "-m", "venv", environment])
+        check([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", f"ik-llama-cpp-python=={IK_VERSION}"])
+        (environment / "installed").touch()
+    return python
+
+
 def source_folder(cache):
     folder = cache / f"llama_cpp_python-{VERSION}"
     if not folder.exists():
@@ -43,7 +60,7 @@ def source_folder(cache):
 
 def rival_binary(flavour, program):
     """One of PROGRAMS of llama.cpp, built from the source package of llama-cpp-python when it is not there yet."""
-    cache = Path(os.environ.get("QUIRE_RIVALS") or Path.home() / ".cache/quire/rivals")
+    cache = rivals_folder()
     binary = cache / f"llama.cpp-{VERSION}-{flavour}/bin/{program}"
     if not binary.exists():
         cache.mkdir(parents=True, exist_ok=True)

@@ -43,9 +43,11 @@ function(quire_kernel_isas)
   # Every body over words that are plain arrays: minutes of compilation with sanitizers, and no memory of its own.
   set_source_files_properties(${kernels}/emulated_tables_test.cc PROPERTIES COMPILE_OPTIONS "-O1;-fno-sanitize=all")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    # With all checks of undefined behaviour they take many minutes to compile; isa_scalar.cc has the same bodies and them.
+    set(checks -fno-sanitize=undefined)
     set_source_files_properties(${kernels}/isa_avx2.cc ${kernels}/ceilings_avx2.cc PROPERTIES COMPILE_OPTIONS
-      "-mavx2;-mfma;-mf16c;-mbmi2")
-    set(avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
+      "-mavx2;-mfma;-mf16c;-mbmi2;${checks}")
+    set(avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512 ${checks})
     set_source_files_properties(${kernels}/ceilings_avx512.cc PROPERTIES COMPILE_OPTIONS "${avx512}")
     # Both its tables: compilers use tiles only where the code says so.
     set_source_files_properties(${kernels}/isa_avx512.cc PROPERTIES COMPILE_OPTIONS "${avx512};-mamx-tile;-mamx-int8")
