@@ -48,9 +48,8 @@ struct GroupSums {
 
 // Activations [row, in], each group of 32 inputs with one scale: x ≈ scale * code, code in [-127, 127].
 // With two terms, x is the sum of both: the second stands for what the first lost, in the few groups that
-// have one. Row r's second term is row `rows + r`; a group without one has scale 0 there, and costs next to
-// nothing.
-// A view of the model's scratch memory. Every array is 64-byte aligned.
+// have one. Row r's second term is row `rows + r`; a group without one has scale 0 there, whatever its codes
+// are, and costs next to nothing. A view of the model's scratch memory. Every array is 64-byte aligned.
 struct QuantizedRows {
   int rows = 0;
   int in = 0;                 // a multiple of 32

@@ -17,8 +17,8 @@ struct ActivationRows {
   WideRows wide;
 };
 
-// Quantises row `row` of the floats as `form` asks. `scratch`: [in] floats of the calling thread's own.
-void quantize_activation(const KernelTable& kernels, const ActivationRows& rows, int row, ActivationForm form,
-                         float* scratch);
+// Quantises row `row` of the floats as `form` asks.
+void quantize_activation(const KernelTable& kernels, const ActivationRows& rows, int row,
+                         ActivationForm form);
 
 }  // namespace quire

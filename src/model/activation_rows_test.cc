@@ -55,13 +55,11 @@ TEST(QuantizeActivation, ASecondTermKeepsWhatTheFirstLost) {
   Rows rows(3, kIn);
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
-  std::vector<float> scratch(kIn);
   for (int row = 0; row < 3; ++row) {
     for (int i = 0; i < kIn; ++i) {
       rows.at(row, i) = normal(random) * (i / kGroup == kOutlier ? 30.0f : 1.0f);
     }
-    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kInt8Outliers,
-                        scratch.data());
+    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kInt8Outliers);
   }
   for (int row = 0; row < 3; ++row) {
     double largest = 0;
@@ -85,7 +83,7 @@ TEST(QuantizeActivation, WideCodesAreWithinHalfAStep) {
   constexpr int kOrder[] = {0, 2, 1, 3};
   for (int row = 0; row < 2; ++row) {
     for (int i = 0; i < kIn; ++i) rows.at(row, i) = normal(random);
-    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kWide, nullptr);
+    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kWide);
     for (int i = 0; i < kIn; ++i) {
       const size_t at = rows.view.wide.places(row)[i / kGroup];
       const float scale = rows.view.wide.scales[at];
@@ -100,14 +98,12 @@ TEST(QuantizeActivation, OnlyOutlierGroupsGetASecondTerm) {
   Rows rows(2, kIn);
   std::mt19937 random(5);
   std::normal_distribution<float> normal;
-  std::vector<float> scratch(kIn);
   for (int i = 0; i < kIn; ++i) {
     rows.at(0, i) = normal(random);
     rows.at(1, i) = normal(random) * (i == 3 * kGroup + 9 ? 50.0f : 1.0f);
   }
   for (int row = 0; row < 2; ++row) {
-    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kInt8Outliers,
-                        scratch.data());
+    quantize_activation(*find_kernels("scalar"), rows.view, row, ActivationForm::kInt8Outliers);
   }
   const QuantizedRows& codes = rows.view.codes;
   for (int group = 0; group < kIn / kGroup; ++group) {
@@ -118,9 +114,8 @@ TEST(QuantizeActivation, OnlyOutlierGroupsGetASecondTerm) {
 
 TEST(QuantizeActivation, FloatRowsStayAsTheyAre) {
   Rows rows(1, 32);
-  std::vector<float> scratch(32);
   rows.at(0, 3) = 2.0f;
-  quantize_activation(*find_kernels("scalar"), rows.view, 0, ActivationForm::kFloat, scratch.data());
+  quantize_activation(*find_kernels("scalar"), rows.view, 0, ActivationForm::kFloat);
   EXPECT_EQ(rows.view.codes.scales[0], 0.0f);
   EXPECT_EQ(rows.view.codes.codes[3], 0);
 }

@@ -90,7 +90,6 @@ void StepBuffers::place(Layout& layout) {
   for (ThreadBuffers& buffers : threads_) {
     place_rows(buffers.rows, kPrivateRowsMax);
     layout.array(buffers.kernel_scratch, 1, matmul_scratch_bytes(s.in_max()));
-    layout.array(buffers.row_scratch, 1, in);
   }
 }
 

@@ -51,7 +51,6 @@ struct RowBuffers {
 struct ThreadBuffers {
   RowBuffers rows;                      // kPrivateRowsMax rows
   std::byte* kernel_scratch = nullptr;  // matmul_scratch_bytes(in_max)
-  float* row_scratch = nullptr;         // [in_max]
 };
 
 // Allocated once for the largest step and touched as steps need it. Owned by the transformer.

@@ -294,7 +294,7 @@ void StepMember::norm_rows(const float* weight, ActivationForm form) {
   for (auto row = static_cast<int>(my_rows_.begin); row < my_rows_.end; ++row) {
     kernels_.rms_norm(row_of(rows_.hidden, row, spec_.width), weight, spec_.norm_epsilon, spec_.width,
                       row_of(rows_.normed, row, spec_.width));
-    quantize_activation(kernels_, x, row, form, own_.row_scratch);
+    quantize_activation(kernels_, x, row, form);
   }
   meet_rows();
 }
@@ -302,7 +302,7 @@ void StepMember::norm_rows(const float* weight, ActivationForm form) {
 void StepMember::quantize_rows(const ActivationRows& x, ActivationForm form) {
   if (form == ActivationForm::kFloat) return;
   for (auto row = static_cast<int>(my_rows_.begin); row < my_rows_.end; ++row) {
-    quantize_activation(kernels_, x, row, form, own_.row_scratch);
+    quantize_activation(kernels_, x, row, form);
   }
   meet_rows();
 }
