@@ -355,6 +355,35 @@ mod tests {
         (table, lines, library)
     }
 
+    /// A vocabulary with the memory that its merges use from word to word.
+    struct Merger<'a, O: MergeOrder> {
+        table: &'a TokenTable,
+        index: &'a PieceIndex,
+        order: &'a O,
+        memory: PairMemory,
+        scratch: Scratch,
+    }
+
+    impl<'a, O: MergeOrder> Merger<'a, O> {
+        fn new(table: &'a TokenTable, index: &'a PieceIndex, order: &'a O) -> Self {
+            Self { table, index, order, memory: PairMemory::default(), scratch: Scratch::default() }
+        }
+
+        /// The tokens of a word whose characters are all tokens.
+        fn symbols(&mut self, word: &str) -> Vec<u32> {
+            let find = |c: char| self.index.find(self.table, c.to_string().as_bytes()).unwrap();
+            let mut symbols: Vec<u32> = word.chars().map(find).collect();
+            let (table, index, order) = (self.table, self.index, self.order);
+            let mut pairs = Pairs { table, index, order, memory: &mut self.memory };
+            apply(&mut pairs, &mut symbols, &mut self.scratch);
+            symbols
+        }
+    }
+
+    fn random_word(rng: &mut Rng, letters: &[char], longest: usize) -> String {
+        (0..1 + rng.below(longest)).map(|_| letters[rng.below(letters.len())]).collect()
+    }
+
     #[test]
     fn agrees_with_the_library_on_random_vocabularies() {
         let mut rng = Rng(7);
@@ -364,15 +393,10 @@ mod tests {
             let index = PieceIndex::build("tokens", &table).unwrap();
             let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
             let order = ListedMerges::build(&table, &index, &lines).unwrap();
-            let mut memory = PairMemory::default();
-            let mut pairs = Pairs { table: &table, index: &index, order: &order, memory: &mut memory };
-            let mut scratch = Scratch::default();
+            let mut merger = Merger::new(&table, &index, &order);
             for _ in 0..60 {
-                let length = 1 + rng.below(if round % 2 == 0 { 20 } else { 300 });
-                let word: String = (0..length).map(|_| letters[rng.below(letters.len())]).collect();
-                let mut symbols: Vec<u32> =
-                    word.chars().map(|c| index.find(&table, c.to_string().as_bytes()).unwrap()).collect();
-                apply(&mut pairs, &mut symbols, &mut scratch);
+                let word = random_word(&mut rng, &letters, if round % 2 == 0 { 20 } else { 300 });
+                let symbols = merger.symbols(&word);
                 let expected: Vec<u32> = library.tokenize(&word).unwrap().iter().map(|t| t.id).collect();
                 assert_eq!(symbols, expected, "{word}");
             }
@@ -425,15 +449,10 @@ mod tests {
             let scores: Vec<f32> = (0..table.len()).map(|_| rng.below(6) as f32 - 3.0).collect();
             let index = PieceIndex::build("tokens", &table).unwrap();
             let order = ScoreOrder::build(&table, &scores).unwrap();
-            let mut memory = PairMemory::default();
-            let mut pairs = Pairs { table: &table, index: &index, order: &order, memory: &mut memory };
-            let mut scratch = Scratch::default();
+            let mut merger = Merger::new(&table, &index, &order);
             for _ in 0..40 {
-                let length = 1 + rng.below(if round % 2 == 0 { 20 } else { 90 });
-                let word: String = (0..length).map(|_| letters[rng.below(letters.len())]).collect();
-                let mut symbols: Vec<u32> =
-                    word.chars().map(|c| index.find(&table, c.to_string().as_bytes()).unwrap()).collect();
-                apply(&mut pairs, &mut symbols, &mut scratch);
+                let word = random_word(&mut rng, &letters, if round % 2 == 0 { 20 } else { 90 });
+                let symbols = merger.symbols(&word);
                 let merged: Vec<&str> =
                     symbols.iter().map(|&id| std::str::from_utf8(table.piece(id)).unwrap()).collect();
                 assert_eq!(merged, merged_by_score(&table, &scores, &word), "{word}");
